@@ -30,7 +30,7 @@ from npformer.commands.shared.models import TrainedModel
 
 from npformer.errors import UserError
 from npformer.files.checkpoint import RESULT
-from npformer.runtime.ranks import checksum, world
+from npformer.runtime.ranks import digest, world
 from npformer.text import ParallelText, Translator, score
 from npformer.text.lines import bad_lines
 from npformer.text.scores import check_packages
@@ -123,7 +123,7 @@ def find_text(data, split, pair, skip_empty):
 
 def translated(translator, sources, references, search, ranks):
     """The translations of sources, of which each rank makes its share."""
-    texts = checksum([*sources, *references])
+    texts = digest([*sources, *references])
     ranks.agree(lambda: {"model": translator.checksum(), "text": texts})
     mine = translator.translate(ranks.my_share(sources), **search)
     return ranks.gather_lists(list(mine))

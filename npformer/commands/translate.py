@@ -28,7 +28,7 @@ from npformer.commands.shared.models import TrainedModel
 
 from npformer.decoding.beam import Hypothesis
 from npformer.errors import UserError
-from npformer.runtime.ranks import OneProcess, world
+from npformer.runtime.ranks import Ranks, world
 from npformer.text import Translator
 from npformer.text.translator import READ_AHEAD
 
@@ -87,7 +87,7 @@ def main(
 def ranks_for(lines, attention):
     """The ranks that translate: rank 0 is enough for some sentences, and all share a file."""
     is_large = lines.file and not is_standard_input(lines.file) and not attention
-    return world() if is_large else OneProcess()
+    return world() if is_large else Ranks()
 
 
 def translatable(translator, lines):

@@ -7,7 +7,7 @@ import numpy as np
 from npformer.arrays import on_host
 from npformer.diagnosis.frequencies import DIVERGENT, Frequencies
 from npformer.models.batch import mean_loss
-from npformer.runtime.ranks import checksum
+from npformer.runtime.ranks import digest
 
 RECENT = 40  # steps that are compared
 
@@ -17,7 +17,7 @@ RECENT = 40  # steps that are compared
 
 def repetition(batches):
     """Whether the first batches differ."""
-    if len({checksum(batch) for batch in batches}) == 1:
+    if len({digest(batch) for batch in batches}) == 1:
         message = f"the first {len(batches)} batches are the same"
         yield "one batch again and again", message
 

@@ -13,7 +13,7 @@ from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.models.model import Model
 from npformer.operations.options import check_fields, check_option, names_checked
 from npformer.quantized import check_trainable
-from npformer.runtime.ranks import checksum
+from npformer.runtime.ranks import digest
 
 
 @names_checked
@@ -91,7 +91,7 @@ class LowRank:
             expected = "targets or whole to be parts of paths"
             raise ValueError(f"there is nothing to train, expected {expected}")
         # The dataclass is frozen.
-        base = checksum(map(on_host, arrays.values()))
+        base = digest(map(on_host, arrays.values()))
         vars(self).update(base=base, _arrays=arrays, _whole=whole, _adapted=adapted, _copies={})
 
     def init(self, seed: int = 0) -> dict:

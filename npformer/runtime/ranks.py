@@ -32,7 +32,7 @@ SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
 SHARE_CORES = "ranks share cores: start no more ranks on a host than it has cores"
 SOON = 0.1  # seconds of waiting until a rank asks whether another has ended
-OF_ERROR = -1  # in place of a checksum, which is not negative
+OF_ERROR = -1  # in place of a digest, which is not negative
 CALLS = ("gather", "agree")  # their numbers begin the messages: ranks that differ are told
 
 
@@ -47,12 +47,12 @@ class RankError(UserError):
         self.rank = rank
 
 
-class OneProcess:
-    """A program that is one process: what ``Ranks`` offers, without MPI.
+class Ranks:
+    """The processes of a program. This class is for a program of one process, without MPI.
 
     Examples
     --------
-    >>> ranks = OneProcess()
+    >>> ranks = Ranks()
     >>> ranks.rank, ranks.size, ranks.gather("mine")
     (0, 1, ['mine'])
     """
@@ -135,14 +135,14 @@ class OneProcess:
 def checked_ranks(ranks):
     """The given ranks, or this process alone if they are None."""
     if ranks is None:
-        return OneProcess()
-    if not isinstance(ranks, OneProcess):
+        return Ranks()
+    if not isinstance(ranks, Ranks):
         expected = "npformer.runtime.ranks.world(), or None"
         raise TypeError(f"ranks is a {type(ranks).__name__}, expected {expected}")
     return ranks
 
 
-class Ranks(OneProcess):
+class MpiRanks(Ranks):
     """The ranks of an MPI communicator, an ``mpi4py.MPI.Comm``.
 
     Ranks on the same host divide its cores. Each rank uses as many threads as the one with the
@@ -183,7 +183,7 @@ class Ranks(OneProcess):
         return min(row["cores"] for row in self.table)
 
     def gather(self, value, error=None):
-        """As of ``OneProcess``."""
+        """Exchange the values and the messages of errors, as JSON."""
         message = None if error is None else error_text(error)
         mine = np.frombuffer(json_text([value, message]).encode(), np.uint8)
         texts = self._joined(mine, self.numbers("gather", mine.size, error))
@@ -196,13 +196,13 @@ class Ranks(OneProcess):
         return [value for value, _ in of_ranks]
 
     def results(self, work):
-        """As of ``OneProcess``."""
+        """Exchange the results, or the message of an error."""
         result, error = attempted(work)
         with deferred_interrupts():
             return self.gather(result, error)
 
     def gather_arrays(self, x):
-        """Return the arrays of all ranks, in their order; they have one axis and the same dtype."""
+        """Exchange the sizes of the arrays, and then the arrays."""
         return self._joined(x, self.numbers("gather", x.size))
 
     def _joined(self, x, sizes):
@@ -224,13 +224,13 @@ class Ranks(OneProcess):
         return numbers
 
     def stack(self, x):
-        """Return the arrays of all ranks, of one shape and dtype, as one with a new first axis."""
+        """Exchange the arrays, whose sizes all ranks know."""
         stacked = np.empty((self.size, *x.shape), x.dtype)
         self.wait(self.comm.Iallgather(np.ascontiguousarray(x), stacked))
         return stacked
 
     def first(self, work):
-        """Return the result of ``work()`` on rank 0; its error is raised on all ranks."""
+        """Call ``work()`` on rank 0, and send its result, or its error, to the others."""
         result = error = None
         if self.is_first:
             result, error = attempted(lambda: json_text(work()))
@@ -238,20 +238,20 @@ class Ranks(OneProcess):
         return json.loads(self.gather(result, error)[0])
 
     def agree(self, facts):
-        """Raise an error on all ranks if one has other facts, ``facts()`` -> dict, than rank 0."""
+        """Exchange a digest of the facts."""
         self.agreed(facts, dict)
 
     def agreed(self, work, facts):
-        """As of ``OneProcess``."""
+        """Exchange a digest of the facts, and the facts themselves if the digests differ."""
 
         def work_and_digest():
             result = work()
-            return result, zlib.crc32(json_text(facts(result)).encode())
+            return result, digest([json_text(facts(result))])
 
         done, error = attempted(work_and_digest)
-        result, digest = done or (None, OF_ERROR)
+        result, own_digest = done or (None, OF_ERROR)
         with deferred_interrupts():
-            digests = set(self.numbers("agree", digest, error))
+            digests = set(self.numbers("agree", own_digest, error))
             if OF_ERROR in digests:
                 self.gather(None, error)  # raises it
             if len(digests) > 1:
@@ -293,7 +293,7 @@ class Ranks(OneProcess):
 
 @cache
 def world():
-    """The ranks that were started with this process: ``Ranks``; ``OneProcess`` if it is alone.
+    """The ranks that were started with this process: ``MpiRanks``, or ``Ranks`` if it is alone.
 
     Raises
     ------
@@ -309,13 +309,13 @@ def world():
     """
     sizes = [os.environ[name] for name in SIZES if name in os.environ]
     if "1" in sizes or not any(name in os.environ for name in STARTED):
-        return OneProcess()
+        return Ranks()
     try:
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError(f"several ranks need mpi4py: {pip_install('mpi')} ({error})") from error
     if MPI.COMM_WORLD.Get_size() > 1:
-        return Ranks(MPI.COMM_WORLD)
+        return MpiRanks(MPI.COMM_WORLD)
     if sizes:
         library = MPI.Get_library_version().partition("\n")[0].strip()
         advice = "start them with the mpiexec of this MPI, or install mpi4py for the other one"
@@ -323,7 +323,7 @@ def world():
             f"{sizes[0]} processes were started, but each is alone for mpi4py, "
             f"which uses {library}: {advice}"
         )
-    return OneProcess()
+    return Ranks()
 
 
 def attempted(work):
@@ -339,8 +339,8 @@ def json_text(value):
     return json.dumps(value, default=np.generic.item)
 
 
-def checksum(values):
-    """A checksum of NumPy arrays and texts; what is neither is left out."""
+def digest(values):
+    """One number that is the same for equal NumPy arrays and texts; all else is left out."""
     crc = 0
     for x in values:
         if isinstance(x, np.ndarray):

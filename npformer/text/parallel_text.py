@@ -14,7 +14,7 @@ import numpy as np
 
 from npformer.operations.options import check_fields
 from npformer.reference import derive_key
-from npformer.runtime.ranks import OneProcess, checksum
+from npformer.runtime.ranks import Ranks, digest
 from npformer.text.in_batches import pack
 from npformer.text.lines import find_text, is_empty, read_lines
 from npformer.tokens.subwords import Subwords
@@ -134,7 +134,7 @@ class TokenBatches:
     max_len: int = 256
     seed: int = 0
     chunk_size: int = 100_000
-    ranks: OneProcess = field(default=OneProcess(), repr=False, compare=False)
+    ranks: Ranks = field(default=Ranks(), repr=False, compare=False)
     _kept: list = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -188,7 +188,7 @@ class TokenBatches:
     def _same(self, pairs):
         """These pairs, which have to be the same on all ranks."""
         lines = (line for pair in pairs for line in pair)
-        self.ranks.agree(lambda: {"text": {"pairs": len(pairs), "checksum": checksum(lines)}})
+        self.ranks.agree(lambda: {"text": {"pairs": len(pairs), "checksum": digest(lines)}})
         return pairs
 
     def _encode(self, subwords, lines):

@@ -23,7 +23,7 @@ from npformer.files.checkpoint import (
 from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import check_option
 from npformer.quantized import moved
-from npformer.runtime.ranks import checksum
+from npformer.runtime.ranks import digest
 from npformer.text.in_batches import pack
 from npformer.text.lines import read_lines
 from npformer.tokens.subwords import Subwords, bytes_in
@@ -183,7 +183,7 @@ class Translator:
 
     def checksum(self):
         """Return a checksum of the parameters, to compare them on several ranks."""
-        return checksum(on_host(x) for _, x in tree.leaves(self.params))
+        return digest(on_host(x) for _, x in tree.leaves(self.params))
 
     def encode(self, lines, first=1):
         """Return the ids of the pieces of each line; ``first`` is the first line's, for errors."""

@@ -28,7 +28,7 @@ from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
-from npformer.runtime.ranks import OneProcess, checked_ranks, checksum, world
+from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
 from npformer.training.checkpoint import check_training, contents_of, settings_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, diagnosis
@@ -131,7 +131,7 @@ class Trainer:
         *,
         params: dict | None = None,
         backend: AnyBackend = "auto",
-        ranks: OneProcess | None = None,
+        ranks: Ranks | None = None,
         **settings: Any,
     ) -> None:
         self.settings = settings_from(TrainingSettings, settings, "a training")
@@ -449,9 +449,7 @@ class Trainer:
         params = tree.from_arrays(arrays, "params")
         moments = tree.from_arrays(arrays, "optimizer")
         self.ranks.agree(
-            lambda: {
-                "checkpoint": {"n_steps": info["n_steps"], "arrays": checksum(arrays.values())}
-            }
+            lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": digest(arrays.values())}}
         )
         with self._guard(changing=True):
             own = {name: self.flat_optimizer.own(x) for name, x in moments.items()}
@@ -497,7 +495,7 @@ def facts_of(trainer):
         "model": describe(model) if is_dataclass(model) else type(model).__name__,
         "settings": settings_of(trainer) | asdict(trainer.settings),
         "backend": trainer.ops.name,
-        "parameters": checksum([on_host(trainer.flat_params)]),
+        "parameters": digest([on_host(trainer.flat_params)]),
     }
 
 
@@ -509,7 +507,7 @@ def facts_of_step(trainer, batches, checked):
         "lr": numbers.lr,
         "shards": [trainer.sharding.count(batch) for batch in batches],
         "targets": n_targets,
-        "batch": checksum(x for batch in batches for x in batch),
+        "batch": digest(x for batch in batches for x in batch),
     }
 
 

@@ -22,7 +22,7 @@ from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transf
 from npformer.arrays import on_host
 from npformer.diagnosis import watch
 from npformer.models import LowRank
-from npformer.runtime.ranks import RankError, checksum, world
+from npformer.runtime.ranks import RankError, digest, world
 from npformer.text import TokenBatches
 from npformer.tokens import Subwords
 from npformer.training import load_checkpoint
@@ -325,7 +325,7 @@ def fails_before_a_step():
     except (OSError, ValueError) as error:
         messages.append(f"{type(error).__name__}: {error}")
     train(trainer, 8, first=3)
-    return RANKS.gather([messages, trainer.n_steps, checksum([trainer.flat_params])])
+    return RANKS.gather([messages, trainer.n_steps, digest([trainer.flat_params])])
 
 
 def fails_in_a_callback(folder):
@@ -344,7 +344,7 @@ def fails_in_a_callback(folder):
         message = f"{type(error).__name__}: {error}"
     trainer.save(folder / "caught.safetensors")
     train(trainer, 8, first=3)
-    return RANKS.gather([message, trainer.n_steps, checksum([trainer.flat_params])])
+    return RANKS.gather([message, trainer.n_steps, digest([trainer.flat_params])])
 
 
 def with_other_threads():
