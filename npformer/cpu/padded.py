@@ -15,7 +15,7 @@ from npformer.cpu.tile import BITS, tile_of
 from npformer.runtime.memory import LINE, empty_parts
 
 WIDTH = 8 * LINE // BITS  # vectors of a tile, which has one line of columns
-ROWS = 12 // WIDTH  # 12 sums stay in registers
+TILE_ROWS = 12 // WIDTH  # 12 sums stay in registers
 
 
 def with_room(shapes, dtype):
@@ -40,7 +40,7 @@ def with_room(shapes, dtype):
 
 
 def _whole_tiles(n_rows):
-    return -(-n_rows // ROWS) * ROWS
+    return -(-n_rows // TILE_ROWS) * TILE_ROWS
 
 
 def multiply_padded(a, b, out, sizes, scale, add):
@@ -58,7 +58,7 @@ def multiply_columns(a, b, out, sizes, scale, add):
     multiply_padded(a.T, b, out, sizes, scale, add)
 
 
-_tile = tile_of(ROWS, WIDTH, fetches=False)
+_tile = tile_of(TILE_ROWS, WIDTH, fetches=False)
 
 
 def _loop(is_transposed):
@@ -74,7 +74,7 @@ def _loop(is_transposed):
         columns = LINE // b.itemsize
         step = a.shape[1]
         for j in range(0, n, columns):
-            for i in range(0, m, ROWS):
+            for i in range(0, m, TILE_ROWS):
                 layout = (i, 1, step) if is_transposed else (i * step, step, 1)
                 _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
 

@@ -15,7 +15,7 @@ import numpy as np
 from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
 
-ROWS = 16
+ROWS_PER_SUM = 16
 LEVELS = 4
 # Entries of a row: 16 for each of the 64 sums that a loop with vectors of 16 floats computes side
 # by side.
@@ -34,11 +34,13 @@ def start(total):
 @inlined
 def carry(sums, n_rows):
     """To be called after each row, when ``n_rows`` have been added."""
-    n_carried = ROWS  # ROWS ** (level + 1), without a power, which would be compiled, too
+    n_carried = (
+        ROWS_PER_SUM  # ROWS_PER_SUM ** (level + 1), without a power, which would be compiled, too
+    )
     for level in range(LEVELS - 1):
         if n_rows % n_carried != 0:
             break
-        n_carried *= ROWS
+        n_carried *= ROWS_PER_SUM
         for j in range(sums.shape[1]):
             sums[level + 1, j] += sums[level, j]
             sums[level, j] = 0

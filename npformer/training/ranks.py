@@ -20,7 +20,7 @@ import numpy as np
 
 from npformer.arrays import on_host
 from npformer.reference import derive_key
-from npformer.reference.math.update import BLOCK, norm_of
+from npformer.reference.math.update import NORM_BLOCK, norm_of
 from npformer.runtime.chunks import ForMPI, chunks_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import share_of
@@ -46,7 +46,7 @@ class OverRanks(OverShards):
         super().__init__(loss_and_grad, sharding, state)
         self.ranks = ranks
         self.flat = state.flat_grads
-        self.chunks = chunks_of(self.flat.size, ranks.rank, ranks.size, BLOCK)
+        self.chunks = chunks_of(self.flat.size, ranks.rank, ranks.size, NORM_BLOCK)
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.for_mpi = ForMPI(sharding.device, self.flat)
 
@@ -182,7 +182,7 @@ class DividedOptimizer(FlatOptimizer):
     def __init__(self, alone, flat_params, ranks):
         self.optimizer, self.ops, self.frozen = alone.optimizer, alone.ops, alone.frozen
         self.ranks = ranks
-        self.chunks = chunks_of(flat_params.size, ranks.rank, ranks.size, BLOCK)
+        self.chunks = chunks_of(flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
         self.pieces = [own for chunk in self.chunks for own in _own_pieces(chunk, alone.pieces)]
         self.for_mpi = ForMPI(self.ops.device, flat_params)
 

@@ -5,7 +5,7 @@ import pytest
 from results import FLOATS
 
 from npformer.cpu.jit import kernel
-from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
+from npformer.cpu.padded import TILE_ROWS, multiply_columns, multiply_padded, with_room
 from npformer.runtime.memory import LINE
 
 RNG = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def filled(x, dtype):
 
 @pytest.mark.parametrize("multiply", [by_rows, by_columns])
 @FLOATS
-@pytest.mark.parametrize("m", [1, ROWS - 1, ROWS, ROWS + 1, 16, 24])
+@pytest.mark.parametrize("m", [1, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 16, 24])
 def test_the_product_of_arrays_with_room(m, dtype, multiply):
     scale = np.dtype(dtype).type(0.5)
     tolerance = 1e-5 if dtype == "float32" else 1e-13
@@ -51,12 +51,12 @@ def test_the_product_of_arrays_with_room(m, dtype, multiply):
 
 @FLOATS
 def test_arrays_with_room_begin_with_a_line_and_do_not_overlap(dtype):
-    shapes = [(1, 1), (2, 5, 16), (ROWS + 1, 33), (3, 0)]
+    shapes = [(1, 1), (2, 5, 16), (TILE_ROWS + 1, 33), (3, 0)]
     arrays = with_room(shapes, np.dtype(dtype))
     for shape, x in zip(shapes, arrays, strict=True):
         assert x.ctypes.data % LINE == 0
         assert x.shape[-1] * x.itemsize // LINE % 2 == 1
-        assert x.shape[-2] % ROWS == 0
+        assert x.shape[-2] % TILE_ROWS == 0
         assert all(size >= wanted for size, wanted in zip(x.shape, shape, strict=True))
     assert not any(np.shares_memory(x, y) for i, x in enumerate(arrays) for y in arrays[:i])
 

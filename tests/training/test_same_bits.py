@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from npformer import Adam, CopyTask, Trainer, Transformer
 from npformer.reference import global_norm, norms_of_blocks
-from npformer.reference.math.update import BLOCK, norm_of
+from npformer.reference.math.update import NORM_BLOCK, norm_of
 from npformer.runtime import blas_threads as blas, threads
 
 TASK = CopyTask(vocab=20, min_len=40, max_len=60)
@@ -122,6 +122,8 @@ def test_the_library_s_own_limit_holds_while_another_thread_sets_one():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_norm_does_not_depend_on_who_computes_which_blocks(dtype):
-    gradient = np.random.default_rng(0).standard_normal(10 * BLOCK + 7).astype(dtype)
-    parts = [norms_of_blocks(part) for part in (gradient[3 * BLOCK :], gradient[: 3 * BLOCK])]
+    gradient = np.random.default_rng(0).standard_normal(10 * NORM_BLOCK + 7).astype(dtype)
+    parts = [
+        norms_of_blocks(part) for part in (gradient[3 * NORM_BLOCK :], gradient[: 3 * NORM_BLOCK])
+    ]
     assert norm_of(np.concatenate(parts)) == global_norm(gradient)

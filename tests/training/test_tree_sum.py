@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.testing import assert_array_equal
 
-from npformer.reference.math.update import BLOCK
+from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import share_of
 from npformer.runtime.sums import subtrees, tree_sum
@@ -54,7 +54,7 @@ def test_the_sum_is_written_to_out_which_may_be_a_part(n):
 def test_chunks_divide_everything_among_the_ranks(n, size):
     owned = []
     for rank in (0, size // 2, size - 1):
-        chunks = chunks_of(n, rank, size, BLOCK)
+        chunks = chunks_of(n, rank, size, NORM_BLOCK)
         n_left = n
         n_owned = 0
         for chunk in chunks:  # the last one first
@@ -63,8 +63,8 @@ def test_chunks_divide_everything_among_the_ranks(n, size):
             assert chunk.place.start == n_left
             assert chunk.own == chunk.pieces[rank]
             assert chunk.state == slice(n_owned, n_owned + chunk.counts[rank])
-            assert not any(x.start % BLOCK for x in chunk.pieces if x.start < x.stop)
+            assert not any(x.start % NORM_BLOCK for x in chunk.pieces if x.start < x.stop)
             n_owned = chunk.state.stop
         assert n_left == 0
         owned.append(n_owned)
-    assert max(owned) - min(owned) <= BLOCK * len(chunks)
+    assert max(owned) - min(owned) <= NORM_BLOCK * len(chunks)

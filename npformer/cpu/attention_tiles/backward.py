@@ -19,7 +19,7 @@ from npformer.cpu.attention_tiles.heads import (
 from npformer.cpu.attention_tiles.scores import differentiate
 from npformer.cpu.attention_tiles.tile import KEYS, QUERIES, Tile, is_hidden, n_visible
 from npformer.cpu.jit import inlined
-from npformer.cpu.padded import ROWS, multiply_columns, multiply_padded, with_room
+from npformer.cpu.padded import TILE_ROWS, multiply_columns, multiply_padded, with_room
 from npformer.cpu.scalar import like
 
 
@@ -50,13 +50,13 @@ def _room(q, v):
     """
     T, K = q.shape[2:]
     S, Kv = v.shape[2:]
-    share = q.shape[1] // v.shape[1]
+    n_shared = q.shape[1] // v.shape[1]
     m = min(T, QUERIES)
     n = min(S, KEYS)
-    of_queries = [(share, T, K), (share, T, Kv), (share, T, K), (share, T)]
+    of_queries = [(n_shared, T, K), (n_shared, T, Kv), (n_shared, T, K), (n_shared, T)]
     of_keys = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
     of_pair = [(m, n), (m, n), (2, n)]
-    of_sums = [(Kv, ROWS), (ROWS, ROWS)]
+    of_sums = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
     matrices = with_room([*of_queries, *of_keys, *of_pair, *of_sums], q.dtype)
     return matrices[:4], matrices[4:9], matrices[9:12], matrices[12:]
 
@@ -73,7 +73,7 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
     scores, dweights, rows = of_pair
     _, H, T, K = q.shape
     _, G, S, Kv = v.shape
-    share = H // G
+    n_shared = H // G
     scale = options.scale
     one = like(options.scale, 1)
     finite = True
@@ -84,8 +84,8 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
         g = group % G
         if QUERIES >= T and (g == 0 or group == first):
             scores[0, 0] = fetch((q, k, v, dout, dq, dk, dv), b)
-        for i in range(share):
-            h = g * share + i
+        for i in range(n_shared):
+            h = g * n_shared + i
             copy_rows(q[b, h], q_rows[i])
             copy_rows(dout[b, h], dout_rows[i])
             if S > KEYS:
@@ -99,12 +99,13 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
             copy_without_nan(k[b, g, s : s + n_all], k_tile)
             dk_tile[:] = 0
             dv_tile[:] = 0
-            for i in range(share):
-                h = g * share + i
+            for i in range(n_shared):
+                h = g * n_shared + i
                 for t in range(0, T, QUERIES):
                     m = min(QUERIES, T - t)
                     n = n_visible(t + m - 1, T, S, options.causal) - s
-                    n = min(n_all, -(-n // ROWS) * ROWS)  # gradients are written in whole tiles
+                    # Gradients are written in whole tiles.
+                    n = min(n_all, -(-n // TILE_ROWS) * TILE_ROWS)
                     tile = Tile(b, h, t, s, m, n, H, T, S)
                     if n <= 0 or is_hidden(options.keep_mask, tile):
                         continue
@@ -126,8 +127,8 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
             finite &= edges_are_finite(dv_tile[:n_all, :Kv])
             copy_rows(dk_tile, dk[b, g, s : s + n_all])
             copy_rows(dv_tile, dv[b, g, s : s + n_all])
-        for i in range(share):
-            dq_head = dq[b, g * share + i]
+        for i in range(n_shared):
+            dq_head = dq[b, g * n_shared + i]
             copy_rows(dq_rows[i], dq_head)
             for t in range(0, T, QUERIES):
                 finite &= edges_are_finite(dq_head[t : t + QUERIES])
@@ -138,15 +139,15 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
 def _sum_rows(dout, out, room, row_sums):
     """Σ dout · out of each row.
 
-    The product that gives the gradients of the weights computes it, with all pairs of ROWS rows. So
-    it is rounded as they are: a query that sees one key only, whose value is its output, subtracts
-    the very number, and the gradient of the score is 0.
+    The product that gives the gradients of the weights computes it, with all pairs of ``TILE_ROWS``
+    rows. So it is rounded as they are: a query that sees one key only, whose value is its output,
+    subtracts the very number, and the gradient of the score is 0.
     """
     columns, products = room
     T, Kv = out.shape
     one = like(dout[0, 0], 1)
-    for t in range(0, T, ROWS):
-        n = min(ROWS, T - t)
+    for t in range(0, T, TILE_ROWS):
+        n = min(TILE_ROWS, T - t)
         copy_columns(out[t : t + n], columns)
         multiply_padded(dout[t:], columns, products, (n, n, Kv), one, False)
         for i in range(n):

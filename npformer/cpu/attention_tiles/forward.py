@@ -48,20 +48,20 @@ def _attend(heads, saved, room, options, part):
     k_columns, v_rows, q_tile, gathered, scores = room
     _, H, T, K = q.shape
     _, G, S, Kv = v.shape
-    share = H // G
+    n_shared = H // G
     scale = options.scale
     finite = True
     first, end = part
     for head in range(first, end):
         b = head // H
         h = head % H
-        g = h // share
+        g = h // n_shared
         peak[b, h] = -np.inf
         total[b, h] = 0
         if QUERIES >= T and (h == 0 or head == first):
             scores[0, 0] = fetch((q, k, v), b)
         # The next heads of queries share these keys and values, and all their tiles do.
-        if h % share == 0 or head == first:
+        if h % n_shared == 0 or head == first:
             for s in range(0, S, KEYS):
                 copy_columns(k[b, g, s : s + KEYS], k_columns[s // KEYS])
             copy_rows(v[b, g], v_rows)
@@ -97,9 +97,9 @@ def _divide(gathered, out, total, kept_scale):
             for c in range(len(row)):
                 row[c] = zero
             continue
-        share = kept_scale / total[t]
+        factor = kept_scale / total[t]
         for c in range(len(row)):
-            row[c] = gathered[t, c] * share
+            row[c] = gathered[t, c] * factor
         for c in range(len(row)):  # not in the loop above, which would round differently
             sum_of_zeros += row[c] * zero
     return sum_of_zeros == zero

@@ -78,7 +78,7 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
             continue
         finish_scores(x, i, n, tile, slopes, options)
         shift = peak[i]
-        share = like(zero, 1) / total[i]
+        inverse_total = like(zero, 1) / total[i]
         start = start_of(tile, i)
         if draw[0] > 0:  # otherwise ``kept`` has ones
             for s in range(n):
@@ -87,7 +87,7 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
         sum_of_weights = zero
         row_sum = zero
         for s in range(n):
-            weight = times(exp_negative(x[i, s] - shift), share)
+            weight = times(exp_negative(x[i, s] - shift), inverse_total)
             dweight = dx[i, s] if weight != zero else zero  # of a masked key it may be NaN
             sum_of_weights += weight
             row_sum += weight * dweight
@@ -104,9 +104,9 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
 
 
 @exact
-def times(x, share):
-    """x · share, where share is 1 / y: LLVM would divide each x by y."""
-    return x * share
+def times(x, inverse):
+    """x · inverse, where inverse is 1 / y: LLVM would divide each x by y."""
+    return x * inverse
 
 
 @inlined
@@ -135,8 +135,8 @@ def cap(x, i, n, softcap):
 def slopes_of_capped(x, i, n, slopes, softcap):
     """The derivatives of capped scores by those before."""
     for s in range(n):
-        share = x[i, s] / softcap
-        slopes[s] = like(softcap, 1) - share * share
+        ratio = x[i, s] / softcap
+        slopes[s] = like(softcap, 1) - ratio * ratio
 
 
 @if_given

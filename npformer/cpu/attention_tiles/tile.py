@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 from npformer.cpu.jit import inlined
-from npformer.cpu.padded import ROWS
+from npformer.cpu.padded import TILE_ROWS
 
 # The most per tile. A column of it (a line per query) is read from the first-level cache, the whole
 # of it (96 KB of float32 scores) and what it is multiplied by from the second.
 QUERIES, KEYS = 96, 256
-assert QUERIES % ROWS == 0  # so that a tile of queries begins with a whole tile of rows
+assert QUERIES % TILE_ROWS == 0  # so that a tile of queries begins with a whole tile of rows
 
 
 class Tile(NamedTuple):

@@ -7,7 +7,7 @@ These are above all products with a large matrix.
 through which threads tell each other what to do. Other files import from here.
 """
 
-from npformer.cpu.few_rows.helpers import JIT, PIECES, share
+from npformer.cpu.few_rows.helpers import JIT, PIECES, share_pieces
 from npformer.cpu.few_rows.product import (
     WORTH_IT,
     add_multiple,
@@ -15,4 +15,4 @@ from npformer.cpu.few_rows.product import (
     panels_of,
     team_for,
 )
-from npformer.cpu.few_rows.words import JOB, Matrix, array_at, record_at
+from npformer.cpu.few_rows.words import PIECE_SIGNATURE, Matrix, array_at, record_at

@@ -18,7 +18,7 @@ from npformer.cpu.few_rows.words import WORD
 from npformer.cpu.jit import inlined
 from npformer.cpu.tile import BITS
 
-BLOCK = 2**17  # bytes of columns: more than four rows read them again, from the cache
+BYTES_IN_CACHE = 2**17  # bytes of columns: more than four rows read them again, from the cache
 INTEGER = ir.IntType(32)
 BYTE = ir.IntType(8)
 
@@ -30,7 +30,7 @@ def multiply_transposed(a, b, out, first, last):
     The order of a sum depends on its length only, not on the number of rows.
     """
     m, k = a.shape
-    n = max(64, last - first if m <= 4 else BLOCK // (k * b.itemsize))
+    n = max(64, last - first if m <= 4 else BYTES_IN_CACHE // (k * b.itemsize))
     for start in range(first, last, n):
         block = b[: min(start + n, last)]
         columns = 4 if m <= 2 else 2  # of a tile

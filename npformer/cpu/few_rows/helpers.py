@@ -94,10 +94,11 @@ def _dismiss():
 
 
 @inlined
-def share(board, function, job):
+def share_pieces(board, function, job):
     """Call ``function(job, piece)`` for each piece of a job, together with awake helpers.
 
-    ``function`` is the address of a ``JOB``; the job is a record with a field ``pieces``.
+    ``function`` is an address of the type ``PIECE_SIGNATURE``; the job is a record with a field
+    ``pieces``.
     """
     address = stored(job)
     if board == 0:

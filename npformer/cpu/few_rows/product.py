@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.few_rows.dots import multiply_transposed
-from npformer.cpu.few_rows.helpers import JIT, PIECES, board_with_helpers, share
+from npformer.cpu.few_rows.helpers import JIT, PIECES, board_with_helpers, share_pieces
 from npformer.cpu.few_rows.panels import (
     COLUMNS,
     COPIED,
@@ -17,7 +17,7 @@ from npformer.cpu.few_rows.panels import (
     multiply_panels,
     rows_in_panels,
 )
-from npformer.cpu.few_rows.words import JOB, Matrix, array_at, record_at
+from npformer.cpu.few_rows.words import PIECE_SIGNATURE, Matrix, array_at, record_at
 from npformer.cpu.jit import address_of, inlined
 from npformer.cpu.scalar import like
 from npformer.runtime.threads import FEW_ROWS
@@ -32,7 +32,7 @@ PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than 
 # The ways to compute the product: the whole by one call of BLAS, or in pieces. A piece has some
 # rows of the matrix, or some of its columns, which are multiplied from a copy in panels, by tiles,
 # by BLAS, or as dot products.
-WHOLE, ROWS, PANELS, TILES, COLUMNS_BY_BLAS, DOTS = range(6)
+WHOLE, BY_ROWS, PANELS, TILES, COLUMNS_BY_BLAS, DOTS = range(6)
 
 
 class Product(NamedTuple):
@@ -98,10 +98,10 @@ def multiply_few_rows(team, a, b, panels, out):
     pieces = _n_pieces(way, k, n, b.itemsize)
     left = rows_in_panels(a) if way in (PANELS, TILES) else _whole_rows(a)
     right = _whole_rows(b.T) if way == DOTS and b.itemsize > 1 else _whole_rows(b)
-    result = np.empty((pieces * m, n), a.dtype) if way == ROWS else _whole_rows(out)
+    result = np.empty((pieces * m, n), a.dtype) if way == BY_ROWS else _whole_rows(out)
     job = Product(pieces, way, k, n, left, right, panels, result, *blas)
-    share(board if k * n >= WORTH_IT else 0, piece_of_product, job)
-    if way == ROWS:
+    share_pieces(board if k * n >= WORTH_IT else 0, piece_of_product, job)
+    if way == BY_ROWS:
         _add_up(result, out)
 
 
@@ -122,7 +122,7 @@ def _way_of(a, b, panels, n):
     if b.strides[1] != b.itemsize:
         return DOTS
     if m <= THIN:
-        return ROWS
+        return BY_ROWS
     if n < 2 * COLUMNS:
         return WHOLE
     return TILES if m <= TILED else COLUMNS_BY_BLAS
@@ -131,7 +131,7 @@ def _way_of(a, b, panels, n):
 @inlined
 def _n_pieces(way, k, n, itemsize):
     """8, 4 or 2, which two threads share evenly."""
-    most = min(k * n * itemsize // PIECE_SIZE, k // 128 if way == ROWS else n // 64)
+    most = min(k * n * itemsize // PIECE_SIZE, k // 128 if way == BY_ROWS else n // 64)
     pieces = PIECES
     while pieces > max(2, most):
         pieces //= 2
@@ -176,7 +176,7 @@ def _address_of_piece(dtype, matrix_dtype):
         if job.way == PANELS:
             panels = array_at(job.panels, dtype)[0]
             multiply_panels(a, panels, out, depth, job.columns, first, last)
-        elif job.way == ROWS:
+        elif job.way == BY_ROWS:
             m = job.a.rows
             sums = out[m * piece : m * (piece + 1)]
             start = depth * piece // job.pieces
@@ -190,7 +190,7 @@ def _address_of_piece(dtype, matrix_dtype):
         else:
             multiply_transposed(a[:, :depth], b[:, :depth], out, first, last)
 
-    return address_of(compute, JOB)
+    return address_of(compute, PIECE_SIGNATURE)
 
 
 @inlined

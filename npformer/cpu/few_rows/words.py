@@ -17,7 +17,7 @@ from numba.np.arrayobj import make_array
 from npformer.cpu.jit import inlined
 
 # The type of a function that computes a piece: (address of a job, piece).
-JOB = numba.void(numba.int64, numba.int64)
+PIECE_SIGNATURE = numba.void(numba.int64, numba.int64)
 WORD = ir.IntType(64)
 
 
@@ -105,7 +105,7 @@ def _in_memory(context, builder, x, kind, kind_in_memory):
 
 @intrinsic
 def call(typing_context, function, job, piece):
-    """Call the function at an address, which is a ``JOB``."""
+    """Call the function of the type ``PIECE_SIGNATURE`` at an address."""
 
     def generate(context, builder, signature, arguments):
         address, *words = arguments

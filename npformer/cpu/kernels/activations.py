@@ -74,25 +74,25 @@ def activate(kind, x, y):
     """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with
     a branch in it.
     """
-    ROWS[type(kind)][0](x, y)
+    ROW_LOOPS[type(kind)][0](x, y)
 
 
 def multiply_by_slope(kind, dx, x):
     """dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which both
     halves are computed.
     """
-    ROWS[type(kind)][1](dx, x)
+    ROW_LOOPS[type(kind)][1](dx, x)
 
 
 @overload(activate, jit_options=PART, strict=False)
 def _compiled_activate(kind, x, y):
-    activated, _ = ROWS[kind.instance_class]
+    activated, _ = ROW_LOOPS[kind.instance_class]
     return lambda kind, x, y: activated(x, y)
 
 
 @overload(multiply_by_slope, jit_options=PART, strict=False)
 def _compiled_multiply_by_slope(kind, dx, x):
-    _, multiplied = ROWS[kind.instance_class]
+    _, multiplied = ROW_LOOPS[kind.instance_class]
     return lambda kind, dx, x: multiplied(dx, x)
 
 
@@ -192,7 +192,7 @@ def _nothing(dx, x):
     """The slope of no activation is 1."""
 
 
-ROWS = {
+ROW_LOOPS = {
     Relu: _of_each(_relu, _relu_backward),
     Gelu: _of_each(_gelu, _gelu_backward),
     GeluErf: _of_each(_gelu_erf, _gelu_erf_backward),

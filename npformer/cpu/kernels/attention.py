@@ -70,9 +70,9 @@ def _normalise(scores, options):
             total[:] = 0
             weigh(head, Tile(b, h, 0, 0, T, S, H, T, S), False, head, peak, total, options)
             for t in range(T):
-                share = like(zero, 1) / total[t] if total[t] != zero else zero
+                inverse_total = like(zero, 1) / total[t] if total[t] != zero else zero
                 for s in range(S):
-                    head[t, s] *= share
+                    head[t, s] *= inverse_total
 
 
 @kernel

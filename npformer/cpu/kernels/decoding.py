@@ -10,15 +10,22 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.attention_tiles import with_four_axes
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.few_rows import JOB, PIECES, add_multiple, array_at, record_at, share
+from npformer.cpu.few_rows import (
+    PIECE_SIGNATURE,
+    PIECES,
+    add_multiple,
+    array_at,
+    record_at,
+    share_pieces,
+)
 from npformer.cpu.jit import address_of, inlined, kernel
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
 
-BLOCK = 128  # entries that are compared together: in most blocks none is among the best
+ENTRIES_COMPARED = 128  # entries that are compared together: in most blocks none is among the best
 SHARED = 2**13  # the fewest products of numbers of queries and keys that threads share
-NO_MASK = np.ones((1, 1), bool)
+ALL_KEPT = np.ones((1, 1), bool)
 
 
 class Attention(NamedTuple):
@@ -51,7 +58,7 @@ class Cached(NamedTuple):
 
 def cached_of(kv, at, keep_mask):
     """What ``Cached`` has, as a plain tuple, from what ``KeyValueCache`` has."""
-    return kv, at, NO_MASK if keep_mask is None else np.ascontiguousarray(keep_mask[:, 0, 0])
+    return kv, at, ALL_KEPT if keep_mask is None else np.ascontiguousarray(keep_mask[:, 0, 0])
 
 
 @kernel_of(reference.cached_attention, knows="causal scale dropout_rate")
@@ -85,7 +92,7 @@ def attend_together(board, piece_of_attention, q, cached, n_heads, scale, out):
     kv, at, keep_mask = cached
     pieces = min(PIECES, len(out) * n_heads)
     job = Attention(pieces, n_heads, scale, q, kv, at, keep_mask, out)
-    share(board if out.size * at.shape[1] >= SHARED else 0, piece_of_attention, job)
+    share_pieces(board if out.size * at.shape[1] >= SHARED else 0, piece_of_attention, job)
 
 
 @cache
@@ -105,7 +112,7 @@ def address_of_attention(dtype):
         cached = Cached(kv, at, keep_mask)
         _attend(q, cached, no_bias, job.n_heads, dtype(job.scale), out, part)
 
-    return address_of(compute, JOB)
+    return address_of(compute, PIECE_SIGNATURE)
 
 
 @inlined
@@ -191,8 +198,8 @@ def _find_best(row, best, places):
     """Write the best entries of a row, the best first, and their places in it."""
     k = len(best)
     n_best = 0
-    for start in range(0, len(row), BLOCK):
-        block = row[start : start + BLOCK]
+    for start in range(0, len(row), ENTRIES_COMPARED):
+        block = row[start : start + ENTRIES_COMPARED]
         if n_best == k and not _any_beats(block, best[k - 1]):
             continue
         for j in range(len(block)):

@@ -40,9 +40,9 @@ def _softmax(x, y):
                 y[i, j] = e
                 part += e
             total += part
-        share = like(peak, 1 / total)
+        inverse_total = like(peak, 1 / total)
         for j in range(D):
-            y[i, j] *= share
+            y[i, j] *= inverse_total
 
 
 @kernel

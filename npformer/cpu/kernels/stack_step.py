@@ -30,7 +30,7 @@ from npformer.runtime.threads import FEW_ROWS
 
 # The fields of the settings that the kernel of a step reads. It is not used with others that are
 # not at their defaults.
-OF_LAYER = {
+KNOWN_OF_LAYER = {
     "attention",
     "norm",
     "norm_type",
@@ -39,8 +39,16 @@ OF_LAYER = {
     "dropout_rate",
     "hidden_dropout_rate",
 }
-OF_ATTENTION = {"n_heads", "n_kv_heads", "causal", "window", "scale", "dropout_rate", "rotary"}
-OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
+KNOWN_OF_ATTENTION = {
+    "n_heads",
+    "n_kv_heads",
+    "causal",
+    "window",
+    "scale",
+    "dropout_rate",
+    "rotary",
+}
+KNOWN_OF_ROTARY = {"base", "scaling", "pairs", "llama3"}
 
 
 class Step(NamedTuple):
@@ -69,7 +77,11 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
     they must not change while it is used.
     """
     attention = settings.attention
-    records = (settings, OF_LAYER), (attention, OF_ATTENTION), (attention.rotary, OF_ROTARY)
+    records = (
+        (settings, KNOWN_OF_LAYER),
+        (attention, KNOWN_OF_ATTENTION),
+        (attention.rotary, KNOWN_OF_ROTARY),
+    )
     for record, known in records:
         if record is not None and not changed_fields(record) <= known:
             return None

@@ -7,16 +7,16 @@ import numpy as np
 from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
-from npformer.reference.math.update import BLOCK, norm_of
+from npformer.reference.math.update import NORM_BLOCK, norm_of
 from npformer.runtime.threads import in_parallel
 
-CHUNK = 2**8 * BLOCK  # numbers per part that a thread takes: half a millisecond of Adam
+CHUNK = 2**8 * NORM_BLOCK  # numbers per part that a thread takes: half a millisecond of Adam
 
 
 @kernel_of(reference.norms_of_blocks, dtypes="float32")  # squares of float64 may overflow
 def norms_of_blocks(grad):
-    norms = np.empty(-(-grad.size // BLOCK))
-    _in_chunks(lambda part: _norms(grad[part], norms[part.start // BLOCK :]), grad.size)
+    norms = np.empty(-(-grad.size // NORM_BLOCK))
+    _in_chunks(lambda part: _norms(grad[part], norms[part.start // NORM_BLOCK :]), grad.size)
     return norms
 
 
@@ -72,12 +72,12 @@ def _in_chunks(work, size):
 
 @kernel
 def _norms(x, norms):
-    for start in range(0, x.size, BLOCK):
+    for start in range(0, x.size, NORM_BLOCK):
         total = 0.0
-        for k in range(min(BLOCK, x.size - start)):
+        for k in range(min(NORM_BLOCK, x.size - start)):
             number = np.float64(x[np.uint64(start + k)])  # unsigned: see sums.py
             total += number * number
-        norms[start // BLOCK] = np.sqrt(total)
+        norms[start // NORM_BLOCK] = np.sqrt(total)
 
 
 @kernel

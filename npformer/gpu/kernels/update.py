@@ -10,7 +10,7 @@ import numpy as np
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import THREADS, for_each_element, launch, real
-from npformer.reference.math.update import BLOCK
+from npformer.reference.math.update import NORM_BLOCK
 
 
 @kernel_of(reference.global_norm)
@@ -24,7 +24,7 @@ def global_norm(grad):
 
 @kernel_of(reference.norms_of_blocks)
 def norms_of_blocks(grad):
-    norms = cupy.empty(-(-grad.size // BLOCK), np.float64)
+    norms = cupy.empty(-(-grad.size // NORM_BLOCK), np.float64)
     launch(
         "update",
         "norms_of_blocks",
@@ -34,7 +34,7 @@ def norms_of_blocks(grad):
         grad,
         norms,
         grad.size,
-        BLOCK,
+        NORM_BLOCK,
     )
     return norms
 

@@ -11,7 +11,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.operations.formula import operation
 
-BLOCK = 2**12  # numbers whose squares are added first
+NORM_BLOCK = 2**12  # numbers whose squares are added first
 
 
 @operation("grad: ...")
@@ -31,13 +31,13 @@ def global_norm(grad: Array) -> float:
 
 @operation("grad: n")
 def norms_of_blocks(grad: Array) -> Array:
-    """√Σ g² of the first ``BLOCK`` numbers, of the next ones, and so on, in float64.
+    """√Σ g² of the first ``NORM_BLOCK`` numbers, of the next ones, and so on, in float64.
 
     >>> norms_of_blocks(np.full(2**12 + 1, 3.0))  # a block has 2**12 numbers
     array([192.,   3.])
     """
-    starts = range(0, grad.size, BLOCK)
-    return np.array([_norm(grad[start : start + BLOCK]) for start in starts])
+    starts = range(0, grad.size, NORM_BLOCK)
+    return np.array([_norm(grad[start : start + NORM_BLOCK]) for start in starts])
 
 
 def norm_of(norms):
