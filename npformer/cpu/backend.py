@@ -60,8 +60,3 @@ class _Alias:
 LAYOUT = "getattr({x}.flags, 'num', None)"
 ops = Ops("cpu", np.ndarray, dtypes="float32 float64", layout=LAYOUT, suited=suited)
 kernel_of = ops.kernel_of
-
-
-def as_matrix(x):
-    """The matrix if BLAS can read it, C-contiguous or Fortran-contiguous, else a copy."""
-    return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)

@@ -20,8 +20,8 @@ KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
 
 @lru_cache  # the backward pass asks again
 def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs for dropout: ``draw`` for ``is_kept``, and the factor by which kept
-    elements are scaled.
+    """What a kernel needs for dropout: (draw for ``is_kept``, number by which kept elements are
+    scaled).
     """
     if dropout_rate == 0:
         return KEEP_ALL, dtype.type(1)

@@ -35,8 +35,8 @@ def attention(q, k, v, keep_mask, bias, options, dropout_key):
 def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
-    draw, kept_scale = drawing(options.dropout_rate, dropout_key, q.dtype)
-    _differentiate(as_rows(weights), as_rows(dscores), draw, kept_scale)
+    dropout = drawing(options.dropout_rate, dropout_key, q.dtype)
+    _differentiate(as_rows(weights), as_rows(dscores), dropout)
     dbias = () if bias is None else (of_bias(dscores, bias, q),)
     dscores *= q.dtype.type(scale_of(q.shape[-1], options.scale))
     dv = _product(transpose(dropped(weights4, options.dropout_rate, dropout_key)), dout4)
@@ -76,10 +76,11 @@ def _normalise(scores, options):
 
 
 @kernel
-def _differentiate(weights, dweights, draw, kept_scale):
+def _differentiate(weights, dweights, dropout):
     """Turn rows of gradients of the weights after dropout into gradients of the scores, in
     place.
     """
+    draw, kept_scale = dropout
     n, S = weights.shape
     zero = like(kept_scale, 0)
     for i in range(n):

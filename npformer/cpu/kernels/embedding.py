@@ -31,8 +31,8 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
     x = empty((*ids.shape, D), table.dtype)
     positions = zeros((1, D), x.dtype) if positions is None else positions
     scale = x.dtype.type(scale_of(table.shape, scaled))
-    draw = drawing(dropout_rate, dropout_key, x.dtype)
-    _embed(ids.reshape(-1), table, positions, pad_id, scale, as_rows(x), *draw)
+    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    _embed(ids.reshape(-1), table, positions, pad_id, scale, dropout, as_rows(x))
     return x
 
 
@@ -40,8 +40,8 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
     dtable = zeros(table_shape, dy.dtype)
     scale = dy.dtype.type(scale_of(table_shape, scaled))
-    draw = drawing(dropout_rate, dropout_key, dy.dtype)
-    _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dtable, *draw)
+    dropout = drawing(dropout_rate, dropout_key, dy.dtype)
+    _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dropout, dtable)
     return dtable
 
 
@@ -52,7 +52,8 @@ def _add_rows(dy, ids, dtable):
 
 
 @kernel
-def _embed(ids, table, positions, pad_id, scale, y, draw, factor):
+def _embed(ids, table, positions, pad_id, scale, dropout, y):
+    draw, kept_scale = dropout
     n, D = y.shape
     for i in range(n):
         if ids[i] == pad_id:
@@ -61,16 +62,19 @@ def _embed(ids, table, positions, pad_id, scale, y, draw, factor):
         word = table[ids[i]]
         position = positions[i % len(positions)]
         for j in range(D):
-            x = (word[j] * scale + position[j]) * factor
+            x = (word[j] * scale + position[j]) * kept_scale
             y[i, j] = x if is_kept(i * D + j, draw) else like(scale, 0)
 
 
 @kernel
-def _embed_backward(dy, ids, pad_id, scale, dtable, draw, factor):
+def _embed_backward(dy, ids, pad_id, scale, dropout, dtable):
+    draw, kept_scale = dropout
     n, D = dy.shape
     for i in range(n):
         if ids[i] == pad_id:
             continue
         row = dtable[ids[i]]
         for j in range(D):
-            row[j] += dy[i, j] * (scale * factor) if is_kept(i * D + j, draw) else like(scale, 0)
+            row[j] += (
+                dy[i, j] * (scale * kept_scale) if is_kept(i * D + j, draw) else like(scale, 0)
+            )

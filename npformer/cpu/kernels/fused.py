@@ -30,54 +30,54 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
     bias = np.zeros(width, x.dtype) if bias is None else bias
     h = empty((*x.shape[:-1], width), x.dtype)
     y = empty((*x.shape[:-1], width // INPUTS[activation]), x.dtype)
-    rest = bias, KINDS[activation], *drawing(dropout_rate, dropout_key, x.dtype)
-    _map_and(_activate, _map_and_activate, (x, h, y), weight, *rest)
-    return y, h
-
-
-def _map_and(finish, kernel, arrays, weight, *rest):
-    """Map the first array to the second, and call ``finish`` with the second, the third and the
-    rest; ``kernel`` does both.
-    """
-    x, h, other = map(as_rows, arrays)
+    kind = KINDS[activation]
+    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    x_rows, h_rows, y_rows = map(as_rows, (x, h, y))
     if n_kernel_threads():  # then the threads share the product
-        map_rows(x, weight, NOTHING[x.dtype], h)
-        finish(h, other, 0, *rest)
+        map_rows(x_rows, weight, NOTHING[x.dtype], h_rows)
+        _activate(h_rows, y_rows, 0, bias, kind, dropout)
     else:
-        by_rows(kernel, (x, h, other), weight, *rest)
+        by_rows(_map_and_activate, (x_rows, h_rows, y_rows), weight, bias, kind, dropout)
+    return y, h
 
 
 @kernel_of(reference.linear_activation_dropout_backward, as_it_lies="weight")
 def linear_activation_dropout_backward(
     dy, x, weight, bias, h, activation, dropout_rate, dropout_key
 ):
-    draw = drawing(dropout_rate, dropout_key, x.dtype)
-    return _gradients(dy, x, weight, bias, h, KINDS[activation], draw)
+    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    return _gradients(dy, x, weight, bias, h, KINDS[activation], dropout)
 
 
 @kernel_of(reference.linear_dropout_residual, as_it_lies="weight")
 def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key):
-    bias = np.zeros(weight.shape[1], x.dtype) if bias is None else bias
-    y = empty((*x.shape[:-1], weight.shape[1]), x.dtype)
-    rest = bias, *drawing(dropout_rate, dropout_key, x.dtype)
-    _map_and(_drop_and_add, _map_drop_and_add, (x, y, residual), weight, *rest)
+    width = weight.shape[1]
+    bias = np.zeros(width, x.dtype) if bias is None else bias
+    y = empty((*x.shape[:-1], width), x.dtype)
+    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    x_rows, y_rows, residual_rows = map(as_rows, (x, y, residual))
+    if n_kernel_threads():  # as above
+        map_rows(x_rows, weight, NOTHING[x.dtype], y_rows)
+        _drop_and_add(y_rows, residual_rows, 0, bias, dropout)
+    else:
+        by_rows(_map_drop_and_add, (x_rows, y_rows, residual_rows), weight, bias, dropout)
     return y
 
 
 @kernel_of(reference.linear_dropout_residual_backward, as_it_lies="weight")
 def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_key):
-    draw = drawing(dropout_rate, dropout_key, x.dtype)
-    return *_gradients(dy, x, weight, bias, None, Identity(), draw), original(dy)
+    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    return *_gradients(dy, x, weight, bias, None, Identity(), dropout), original(dy)
 
 
-def _gradients(dy, x, weight, bias, h, kind, draw):
+def _gradients(dy, x, weight, bias, h, kind, dropout):
     """(dx, dweight, dbias) of dropout(activation(h)), where h = x W + b; without activation h is
     None.
     """
     dx = empty(x.shape, x.dtype)
     dh = empty((x.size // x.shape[-1], weight.shape[1]), x.dtype)
     h = dh if h is None else as_rows(h)
-    by_rows(_activate_backward, (as_rows(dy), h, dh, as_rows(dx)), weight, kind, *draw)
+    by_rows(_activate_backward, (as_rows(dy), h, dh, as_rows(dx)), weight, kind, dropout)
     dweight, dbias = gradients_of_parameters(as_rows(x), dh, weight)
     return dx, dweight, None if bias is None else dbias
 
@@ -87,41 +87,43 @@ def _gradients(dy, x, weight, bias, h, kind, draw):
 
 
 @kernel
-def _map_and_activate(x, h, y, first, right_factor, bias, kind, draw, factor):
-    multiply_by(x, right_factor, h)
-    _activate(h, y, first, bias, kind, draw, factor)
+def _map_and_activate(x, h, y, first, weight_for_blas, bias, kind, dropout):
+    multiply_by(x, weight_for_blas, h)
+    _activate(h, y, first, bias, kind, dropout)
 
 
 @inlined
-def _activate(h, y, first, bias, kind, draw, factor):
+def _activate(h, y, first, bias, kind, dropout):
     n, F = y.shape
+    _, kept_scale = dropout
     for i in range(n):
         add_row(bias, h[i])
         activate(kind, h[i], y[i])
-        if factor != like(factor, 1):
-            drop_row(y[i], y[i], (first + i) * F, draw, factor)
+        if kept_scale != like(kept_scale, 1):
+            drop_row(y[i], y[i], (first + i) * F, dropout)
 
 
 @kernel
-def _activate_backward(dy, h, dh, dx, first, right_factor, kind, draw, factor):
+def _activate_backward(dy, h, dh, dx, first, weight_for_blas, kind, dropout):
     n, F = dy.shape
     for i in range(n):
-        drop_row(dy[i], dh[i, :F], (first + i) * F, draw, factor)
+        drop_row(dy[i], dh[i, :F], (first + i) * F, dropout)
         multiply_by_slope(kind, dh[i], h[i])
-    multiply_by_transposed(dh, right_factor, dx)
+    multiply_by_transposed(dh, weight_for_blas, dx)
 
 
 @kernel
-def _map_drop_and_add(x, y, residual, first, right_factor, bias, draw, factor):
-    multiply_by(x, right_factor, y)
-    _drop_and_add(y, residual, first, bias, draw, factor)
+def _map_drop_and_add(x, y, residual, first, weight_for_blas, bias, dropout):
+    multiply_by(x, weight_for_blas, y)
+    _drop_and_add(y, residual, first, bias, dropout)
 
 
 @inlined
-def _drop_and_add(y, residual, first, bias, draw, factor):
+def _drop_and_add(y, residual, first, bias, dropout):
     n, D = y.shape
+    _, kept_scale = dropout
     for i in range(n):
         add_row(bias, y[i])
-        if factor != like(factor, 1):
-            drop_row(y[i], y[i], (first + i) * D, draw, factor)
+        if kept_scale != like(kept_scale, 1):
+            drop_row(y[i], y[i], (first + i) * D, dropout)
         add_row(residual[i], y[i])

@@ -4,11 +4,11 @@ import numpy as np
 
 from npformer import reference
 from npformer.arrays import as_rows
-from npformer.cpu.backend import as_matrix, kernel_of, ops, suited
+from npformer.cpu.backend import kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.few_rows import JIT, WORTH_IT, multiply_few_rows, panels_of, team_for
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.maps import NOTHING
+from npformer.cpu.maps import NOTHING, Map
 from npformer.cpu.rows import add_row
 from npformer.cpu.sums import add_rows
 from npformer.quantized import Quantized
@@ -25,15 +25,6 @@ def linear(x, weight, bias):
     return y
 
 
-def map_rows(x, weight, bias, y):
-    """y = x W + b of rows, or x W if the bias is empty."""
-    if n_kernel_threads() and weight.size >= WORTH_IT:
-        nothing = NOTHING[x.dtype]
-        map_few_rows(team_for(x.dtype), x, (as_matrix(weight), nothing, nothing, bias), y)
-    else:
-        by_rows(_map, (x, y), weight, bias)
-
-
 @kernel_of(reference.linear_backward, as_it_lies="weight")
 def linear_backward(dy, x, weight, bias):
     dx = empty(x.shape, x.dtype)
@@ -41,6 +32,68 @@ def linear_backward(dy, x, weight, bias):
     by_rows(_gradient_of_input, (dy, as_rows(dx)), weight)
     dweight, dbias = gradients_of_parameters(as_rows(x), dy, weight)
     return dx, dweight, None if bias is None else dbias
+
+
+def few_rows_linear(weight, bias, max_rows, n_steps):
+    """A linear map for the rows of some steps of decoding, as a function, if its weight is
+    ``Quantized`` or copied.
+
+    None if it is neither, or of a dtype without a kernel. The function returns ``NotImplemented``
+    for x of another one.
+    """
+    dtype = weight.dtype
+    width = weight.shape[1]
+    if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
+        return None
+    nothing = NOTHING[dtype]
+    bias = nothing if bias is None else _suited(bias)
+    if isinstance(weight, Quantized):
+        integers = np.ascontiguousarray(weight.values.T)
+        scale = np.ascontiguousarray(weight.scale.ravel())
+        arrays = Map(weight=integers, panels=nothing, scale=scale, bias=bias)
+    else:
+        matrix = _as_matrix(_suited(weight))
+        [panels] = panels_of([matrix], max_rows, n_steps)
+        if not len(panels):
+            return None
+        arrays = Map(weight=matrix, panels=panels, scale=nothing, bias=bias)
+
+    def apply(x):
+        if x.dtype != dtype:
+            return NotImplemented
+        y = empty((len(x), width), dtype)
+        for part in even_slices(len(x), -(-len(x) // FEW_ROWS)):
+            map_few_rows(team_for(dtype, arrays.weight.dtype), x[part], tuple(arrays), y[part])
+        return y
+
+    return apply
+
+
+if JIT:
+    ops.hooks["few_rows_linear"] = few_rows_linear
+
+
+def map_rows(x, weight, bias, y):
+    """y = x W + b of rows, or x W if the bias is empty."""
+    if n_kernel_threads() and weight.size >= WORTH_IT:
+        nothing = NOTHING[x.dtype]
+        arrays = Map(weight=_as_matrix(weight), panels=nothing, scale=nothing, bias=bias)
+        map_few_rows(team_for(x.dtype), x, tuple(arrays), y)
+    else:
+        by_rows(_map, (x, y), weight, bias)
+
+
+def by_rows(kernel, matrices, weight, *rest):
+    """Call a kernel for all rows of these matrices in parts, each multiplied by the weight.
+
+    It gets some rows of each matrix, the number of the first, the weight for BLAS, and the rest.
+    """
+    weight_for_blas = _weight_for_blas(weight)
+
+    def work(part):
+        kernel(*[matrix[part] for matrix in matrices], part.start, weight_for_blas, *rest)
+
+    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, weight.size)
 
 
 def gradients_of_parameters(x, dy, weight):
@@ -66,20 +119,18 @@ def gradients_of_parameters(x, dy, weight):
     return dweight, dbias
 
 
-def by_rows(kernel, matrices, weight, *rest):
-    """Call a kernel for all rows of these matrices in parts, each multiplied by the weight.
-
-    It gets some rows of each matrix, the number of the first, the right factor, and the rest.
-    """
-    right_factor = _right_factor_of(weight)
-
-    def work(part):
-        kernel(*[matrix[part] for matrix in matrices], part.start, right_factor, *rest)
-
-    in_parts(work, len(matrices[0]), ROWS_OF_A_PART, weight.size)
+def _suited(x):
+    """An array that no kernel was asked for yet, as ``kernel_of`` would pass it."""
+    convert = suited(x, as_it_lies=x.ndim > 1)
+    return convert(x) if convert else x
 
 
-def _right_factor_of(weight):
+def _as_matrix(x):
+    """The matrix if BLAS can read it, C-contiguous or Fortran-contiguous, else a copy."""
+    return x if x.flags.c_contiguous or x.flags.f_contiguous else np.ascontiguousarray(x)
+
+
+def _weight_for_blas(weight):
     """A weight as ``multiply_by`` takes it: (``BLAS[dtype]``; the matrix or its transpose,
     C-contiguous; whether it is the transpose).
 
@@ -91,54 +142,29 @@ def _right_factor_of(weight):
     return BLAS[weight.dtype], matrix, is_transposed
 
 
-def few_rows_linear(weight, bias, max_rows, n_steps):
-    """A linear map for the rows of some steps of decoding, as a function, if its weight is
-    ``Quantized`` or copied.
-
-    None if it is neither, or of a dtype without a kernel. The function returns ``NotImplemented``
-    for x of another one.
-    """
-    dtype = weight.dtype
-    width = weight.shape[1]
-    if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
-        return None
-    nothing = NOTHING[dtype]
-    bias = nothing if bias is None else _suited(bias)
-    if isinstance(weight, Quantized):
-        integers = np.ascontiguousarray(weight.values.T)
-        scale = np.ascontiguousarray(weight.scale.ravel())
-        arrays = integers, nothing, scale, bias
-    else:
-        matrix = as_matrix(_suited(weight))
-        [panels] = panels_of([matrix], max_rows, n_steps)
-        if not len(panels):
-            return None
-        arrays = matrix, panels, nothing, bias
-
-    def apply(x):
-        if x.dtype != dtype:
-            return NotImplemented
-        y = empty((len(x), width), dtype)
-        for part in even_slices(len(x), -(-len(x) // FEW_ROWS)):
-            map_few_rows(team_for(dtype, arrays[0].dtype), x[part], arrays, y[part])
-        return y
-
-    return apply
+@kernel
+def _map(x, y, first, weight_for_blas, bias):
+    multiply_by(x, weight_for_blas, y)
+    for i in range(len(y)):
+        add_row(bias, y[i])
 
 
-def _suited(x):
-    convert = suited(x, as_it_lies=x.ndim > 1)
-    return convert(x) if convert else x
+@kernel
+def _gradient_of_input(dy, dx, first, weight_for_blas):
+    multiply_by_transposed(dy, weight_for_blas, dx)
 
 
-if JIT:
-    ops.hooks["few_rows_linear"] = few_rows_linear
+@kernel
+def multiply_and_sum(blas, x, dy, dweight, dbias):
+    """dweight = xᵀ dy, dbias = Σ dy over the rows."""
+    multiply(blas, x.T, dy, dweight, False)
+    add_rows(dy, dbias)
 
 
 @inlined
-def multiply_by(x, right_factor, y):
-    """y = x W, where the right factor is that of W."""
-    blas, matrix, is_transposed = right_factor
+def multiply_by(x, weight_for_blas, y):
+    """y = x W."""
+    blas, matrix, is_transposed = weight_for_blas
     if is_transposed:
         multiply(blas, x, matrix.T, y, False)
     else:
@@ -146,17 +172,10 @@ def multiply_by(x, right_factor, y):
 
 
 @inlined
-def multiply_by_transposed(dy, right_factor, dx):
-    """dx = dy Wᵀ, where the right factor is that of W."""
-    blas, matrix, is_transposed = right_factor
+def multiply_by_transposed(dy, weight_for_blas, dx):
+    """dx = dy Wᵀ."""
+    blas, matrix, is_transposed = weight_for_blas
     multiply_by(dy, (blas, matrix, not is_transposed), dx)
-
-
-@kernel
-def _map(x, y, first, right_factor, bias):
-    multiply_by(x, right_factor, y)
-    for i in range(len(y)):
-        add_row(bias, y[i])
 
 
 @inlined
@@ -168,15 +187,3 @@ def map_few_rows(team, x, arrays, y):
         for j in range(len(scale)):
             y[i, j] *= scale[j]
         add_row(bias, y[i])
-
-
-@kernel
-def _gradient_of_input(dy, dx, first, right_factor):
-    multiply_by_transposed(dy, right_factor, dx)
-
-
-@kernel
-def multiply_and_sum(blas, x, dy, dweight, dbias):
-    """dweight = xᵀ dy, dbias = Σ dy over the rows."""
-    multiply(blas, x.T, dy, dweight, False)
-    add_rows(dy, dbias)
