@@ -113,7 +113,15 @@ def log_sum_exp(row):
     peak = max(row)
     if peak == -math.inf:
         return -math.inf
-    return peak + math.log(math.fsum(math.exp(entry - peak) for entry in row))
+    return peak + math.log(total_of(row))
+
+
+def total_of(row):
+    """Σ exp(entry - peak), 0 if all entries are -inf."""
+    peak = max(row)
+    if peak == -math.inf:
+        return 0.0
+    return math.fsum(math.exp(entry - peak) for entry in row)
 
 
 def log_softmax_top_k(x, k):
@@ -204,7 +212,7 @@ def merge_heads(x):
 
 
 def attend(scores, v, keep_mask=None, causal=False, dropout_rate=0.0, dropout_key=None):
-    """``(out, weights, logsumexp)`` of given scores."""
+    """``(out, weights, peak, total)`` of given scores."""
     T, S = scores.shape[-2:]
     keep_mask = np.broadcast_to(True if keep_mask is None else keep_mask, scores.shape)
     scores = scores.copy()
@@ -218,7 +226,7 @@ def attend(scores, v, keep_mask=None, causal=False, dropout_rate=0.0, dropout_ke
     for index in np.ndindex(out.shape):
         *head, t, j = index
         out[index] = dot(used[(*head, t)], v[(*head, slice(None), j)])
-    return out, weights, along_last_axis(log_sum_exp, scores)
+    return out, weights, along_last_axis(max, scores), along_last_axis(total_of, scores)
 
 
 def attention_in_full(
@@ -241,14 +249,13 @@ def attention_in_full(
 
 
 def attention(*arrays, **options):
-    out, weights, _ = attention_in_full(*arrays, **options)
+    out, weights, *_ = attention_in_full(*arrays, **options)
     return out, weights
 
 
-def flash_attention(*arrays, return_peak=False, **options):
-    """The logarithm of the sum is in two parts if the peak is returned."""
-    out, _, logsumexp = attention_in_full(*arrays, **options)
-    return (out,) if return_peak else (out, logsumexp)
+def flash_attention(*arrays, **options):
+    out, _, peak, total = attention_in_full(*arrays, **options)
+    return out, peak, total
 
 
 def cross_attention(q, kv, settings, keep_mask=None, bias=None, dropout_key=None):
@@ -338,7 +345,7 @@ SCORES = {
 
 
 def score_attention(q, k, v, score, params=(), keep_mask=None, causal=False):
-    out, weights, _ = attend(SCORES[score](q, k, *params), v, keep_mask, causal)
+    out, weights, *_ = attend(SCORES[score](q, k, *params), v, keep_mask, causal)
     return out, weights
 
 

@@ -71,9 +71,9 @@ def attend(name, q, k, v, dout, keep_mask=None, causal=False, params=(), ops=npf
         out, weights = ops.attention(q, k, v, keep_mask, causal=causal, **options)
         return [out, *ops.attention_backward(dout, q, k, v, weights, **options)]
     if name == "flash_attention":
-        out, logsumexp = ops.flash_attention(q, k, v, keep_mask, causal=causal, **options)
-        saved = out, logsumexp, keep_mask
-        return [out, *ops.flash_attention_backward(dout, q, k, v, *saved, causal=causal, **options)]
+        saved = ops.flash_attention(q, k, v, keep_mask, causal=causal, **options)
+        arrays = dout, q, k, v, *saved, keep_mask
+        return [saved[0], *ops.flash_attention_backward(*arrays, causal=causal, **options)]
     out, weights = ops.score_attention(q, k, v, name, params, keep_mask, causal=causal)
     return [out, *ops.score_attention_backward(dout, q, k, v, weights, name, params)]
 

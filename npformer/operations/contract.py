@@ -29,8 +29,6 @@ A contract reads ``arguments -> results``::
 ``wide``                floats, which are float32 if the other arrays have half precision
 ``written``             floats that the operation modifies in place
 ``loss: wide``          a result without axes is a single number
-``-> peak?: ... T``     a result that is returned only if an option asks for it, after the
-                        others
 ``-> dq: ... T K, *``   more arrays of floats are returned after these
 ======================= ======================================================================
 
@@ -67,7 +65,6 @@ class Argument(NamedTuple):
     kind: str = "float"
     below: str = ""  # the letter whose size is the upper bound of ids
     broadcasts: bool = False
-    on_request: bool = False  # a result that an option asks for
 
     def __str__(self) -> str:
         return "(" + ", ".join(self.axes) + ("," if len(self.axes) == 1 else "") + ")"
@@ -142,8 +139,6 @@ def _argument(text, item):
     """An array, as the item of a contract describes it."""
     name, colon, description = item.partition(":")
     name = name.rstrip()
-    on_request = name.endswith("?")
-    name = name.removesuffix("?").rstrip()
     if not (colon and re.fullmatch(r"\w+", name)):
         expected = "'array: axes', 'argument = letters' or 'letter divides letter'"
         raise ValueError(f"contract {text!r}: {item!r}, expected {expected}")
@@ -156,8 +151,8 @@ def _argument(text, item):
         words = words[1:]
     kind, _, below = words[-1].partition("<") if words else ("", "", "")
     if kind not in KINDS:
-        return Argument(name, tuple(words), broadcasts=broadcasts, on_request=on_request)
-    return Argument(name, tuple(words[:-1]), kind, below, broadcasts, on_request)
+        return Argument(name, tuple(words), broadcasts=broadcasts)
+    return Argument(name, tuple(words[:-1]), kind, below, broadcasts)
 
 
 def factors_of(axis: str) -> list[str]:

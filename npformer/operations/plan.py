@@ -245,7 +245,7 @@ def _function_of_nothing(contract, sizes, dtypes, operands):
     names = {operand.name for operand in operands}
     if any(x.kind == "float" and x.name not in names for x in contract.arrays.values()):
         return None  # the gradient of an array that is None is None
-    if contract.more or any(result.broadcasts or result.on_request for result in contract.results):
+    if contract.more or any(result.broadcasts for result in contract.results):
         return None  # results whose number or shape the contract does not tell
     shapes = [shape_of(result.axes, sizes) for result in contract.results]
     are_empty = [shape is not None and 0 in shape for shape in shapes]

@@ -85,9 +85,9 @@ def build_npformer(T, causal, rate, forward_only, backend):
     options = {"causal": causal, "dropout_rate": rate, "dropout_key": 1 if rate else None}
 
     def run(q, k, v, dout):
-        out, logsumexp, peak = ops.flash_attention(q, k, v, **options, return_peak=True)
+        saved = ops.flash_attention(q, k, v, **options)
         if not forward_only:
-            ops.flash_attention_backward(dout, q, k, v, out, logsumexp, **options, peak=peak)
+            ops.flash_attention_backward(dout, q, k, v, *saved, **options)
 
     run(*inputs(64))
     arrays = inputs(T)

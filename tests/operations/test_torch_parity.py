@@ -22,7 +22,7 @@ ONE_LINE = (
     "relu silu tanh sigmoid gelu gelu_erf softmax log_softmax layer_norm rms_norm linear embedding"
 )
 TORCH = {name: PEERS[name] for name in ONE_LINE.split()}
-NOT_IN_PYTORCH = {"dropout_rate", "softcap", "return_peak", "n_tokens", "loss_scale"}
+NOT_IN_PYTORCH = {"dropout_rate", "softcap", "n_tokens", "loss_scale"}
 
 
 def of_torch(function):

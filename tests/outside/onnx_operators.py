@@ -74,7 +74,7 @@ def attention_of_heads(
     arrays = q, keys, values, keep_mask
     out, weights = ops.attention(*arrays, bias=bias, **options)
     yield out, None, None, weights if qk_matmul_output_mode == 3 else None
-    out, _ = ops.flash_attention(*arrays, bias=bias, **options)
+    out, *_ = ops.flash_attention(*arrays, bias=bias, **options)
     yield (out,)
 
     if v.shape[-1] != K:

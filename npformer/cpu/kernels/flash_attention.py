@@ -1,42 +1,31 @@
 """Attention in tiles, of heads: ``cpu/attention_tiles`` has the loops."""
 
-import numpy as np
-
 from npformer import reference
 from npformer.cpu.attention_tiles import KNOWN, as_heads, attend, attend_backward, kernel_options
 from npformer.cpu.backend import kernel_of
 from npformer.reference.math.attention import summed_to
-from npformer.reference.math.flash_attention import results_of
 from npformer.runtime.memory import empty
 
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v", knows=KNOWN)
-def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
+def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = map(as_heads, (q, k, v))
     out = _empty_heads(q4, v4)
     saved = attend(q4, k4, v4, out, for_kernel)
     if saved is NotImplemented:
         return NotImplemented
-    saved = (x.reshape(q.shape[:-1]) for x in saved)
-    return results_of(out.reshape(*q.shape[:-1], v.shape[-1]), *saved, return_peak)
+    peak, total = (x.reshape(q.shape[:-1]) for x in saved)
+    return out.reshape(*q.shape[:-1], v.shape[-1]), peak, total
 
 
 @kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out", knows=KNOWN)
 def flash_attention_backward(
-    dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak
+    dout, q, k, v, out, peak, total, keep_mask, bias, options, dropout_key
 ):
     heads = tuple(map(as_heads, (q, k, v, out)))
-    q4, k4, v4, _ = heads
-    if peak is None:
-        # A forward pass finds it, of one column of the values, as the output is not needed.
-        column = v4[..., :1]
-        without_dropout = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
-        saved = attend(q4, k4, column, _empty_heads(q4, column), without_dropout)
-        if saved is NotImplemented:
-            return NotImplemented
-    else:
-        saved = (x.reshape(q4.shape[:-1]) for x in (peak, np.exp(logsumexp)))
+    of_queries = heads[0].shape[:-1]
+    saved = (x.reshape(of_queries) for x in (peak, total))
     gradients = tuple(empty(x.shape, x.dtype) for x in (q, k, v))
     dheads = map(as_heads, gradients)
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)

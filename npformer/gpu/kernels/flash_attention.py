@@ -12,7 +12,6 @@ from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import drawing
 from npformer.gpu.launch import launch, real
 from npformer.reference.math.attention import scale_of
-from npformer.reference.math.flash_attention import results_of
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
 MOST_HEADS = 65535  # and the most sequences, per launch
@@ -36,31 +35,26 @@ KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these
 
 # no kernel of the GPU adds it
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)
-def flash_attention(q, k, v, keep_mask, bias, options, dropout_key, return_peak):
+def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     saved = attend(*map(as_heads, (q, k, v, out)), for_kernel)
     if saved is NotImplemented:
         return NotImplemented
-    return results_of(out, *(x.reshape(q.shape[:-1]) for x in saved), return_peak)
+    peak, total = (x.reshape(q.shape[:-1]) for x in saved)
+    return out, peak, total
 
 
 @kernel_of(
     reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias", knows=KNOWN
 )
 def flash_attention_backward(
-    dout, q, k, v, out, logsumexp, keep_mask, bias, options, dropout_key, peak
+    dout, q, k, v, out, peak, total, keep_mask, bias, options, dropout_key
 ):
     gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    if peak is None:  # a forward pass finds it
-        saved = attend(*map(as_heads, (q, k, v, cupy.empty(out.shape, out.dtype))), for_kernel)
-        if saved is NotImplemented:
-            return NotImplemented
-    else:
-        saved = peak, cupy.exp(logsumexp)
     heads, dheads = map(as_heads, (q, k, v, out)), tuple(map(as_heads, gradients))
-    done = attend_backward(as_heads(dout), heads, saved, dheads, for_kernel)
+    done = attend_backward(as_heads(dout), heads, (peak, total), dheads, for_kernel)
     return done if done is NotImplemented else gradients
 
 

@@ -14,7 +14,6 @@ arrow, those of the results.
 ``ids: ... ids<V``             integers from 0 to V - 1
 ``loss: wide``                 a single number, in float32 if the arrays have half precision
 ``weight: N written``          the operation changes the array
-``-> out: ... T Kv, peak?: …`` ``peak`` is returned only if an option asks for it
 ============================== ===================================================================
 
 ``@backward_of(linear)`` derives the contract of ``linear_backward`` from that of ``linear``: ``dy``

@@ -23,7 +23,7 @@ BLOCK = 64  # number of queries, and of keys, in a tile
 
 @operation(
     "q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask, bias: ~ ... T S "
-    "-> out: ... T Kv, logsumexp: ... T wide, peak?: ... T wide",
+    "-> out: ... T Kv, peak: ... T wide, total: ... T wide",
     flops="2*N*T*S*(K+Kv)",
     options=AttentionOptions,
 )
@@ -39,24 +39,16 @@ def flash_attention(
     dropout_rate: float = 0.0,
     softcap: float | None = None,
     dropout_key: int | None = None,
-    return_peak: bool = False,
-) -> tuple[Array, ...]:
+) -> tuple[Array, Array, Array]:
     """The same as ``attention``, with the same arguments, and memory that grows with T + S instead
     of T · S.
 
-    Parameters
-    ----------
-    return_peak
-        Return ``peak`` too, for the backward pass, and ``logsumexp`` without it.
-
     Returns
     -------
-    logsumexp
-        log Σ_s exp(score), -inf for a query that may attend to no key; float32 if the inputs have
-        half precision. With ``return_peak`` it is log Σ_s exp(score - peak): the sum of both is
-        what it is without.
-    peak
-        The largest score of each query, -inf if it may attend to no key.
+    peak, total
+        For the backward pass, which makes the weights again: the largest score of each query, -inf
+        if it may attend to no key, and Σ_s exp(score - peak). log Σ_s exp(score) is
+        peak + log(total).
 
     >>> from npformer.reference import attention
     >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 100, 8))
@@ -88,7 +80,7 @@ def flash_attention(
         out[..., queries, :] = gathered / np.where(total == 0, 1, total)
         peaks[..., queries] = peak[..., 0]
         totals[..., queries] = total[..., 0]
-    return results_of(out, peaks, totals, return_peak)
+    return out, peaks, totals
 
 
 @backward_of(flash_attention, flops="2*N*T*S*(3*K+2*Kv)")
@@ -98,7 +90,8 @@ def flash_attention_backward(
     k: Array,
     v: Array,
     out: Array,
-    logsumexp: Array,
+    peak: Array,
+    total: Array,
     keep_mask: Array | None = None,
     *,
     bias: Array | None = None,
@@ -107,7 +100,6 @@ def flash_attention_backward(
     dropout_rate: float = 0.0,
     softcap: float | None = None,
     dropout_key: int | None = None,
-    peak: Array | None = None,
 ) -> tuple[Array, ...]:
     """The gradients (dq, dk, dv), and dbias if there is a bias, tile by tile, given the options of
     the forward pass.
@@ -117,26 +109,15 @@ def flash_attention_backward(
     tile, and which kernels use if there are several tiles of keys: their gradients of the scores of
     a query add up to 0 less exactly.
 
-    Parameters
-    ----------
-    logsumexp, peak
-        Results of one call of ``flash_attention`` with ``return_peak=True``. Without ``peak``,
-        another pass over the scores finds both: a sum of the two in one number has lost digits
-        where scores are large.
-
     >>> from npformer.reference import attention, attention_backward
     >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
-    >>> out, logsumexp = flash_attention(q, k, v, causal=True)
-    >>> tiled = flash_attention_backward(dout, q, k, v, out, logsumexp, causal=True)
+    >>> saved = flash_attention(q, k, v, causal=True)
+    >>> tiled = flash_attention_backward(dout, q, k, v, *saved, causal=True)
     >>> whole = attention_backward(dout, q, k, v, attention(q, k, v, causal=True)[1])
     >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
     [True, True, True]
     """
     options = {"scale": scale, "softcap": softcap}
-    if peak is None:
-        _, logsumexp, peak = flash_attention(
-            q, k, v, keep_mask, bias=bias, causal=causal, **options, return_peak=True
-        )
     T = q.shape[-2]
     S = k.shape[-2]
     dtype = _dtype(dout, q, k, v, bias)
@@ -145,13 +126,13 @@ def flash_attention_backward(
     dv = np.zeros_like(v, dtype=dtype)
     dbias = None if bias is None else np.zeros_like(bias, dtype=dtype)
     scale = scale_of(q.shape[-1], scale)
-    shift = _finite(peak)[..., None]
-    log_total = _finite(logsumexp)[..., None]
+    shift = np.where(np.isneginf(peak.real), 0, peak)[..., None]
+    divisor = np.where(total == 0, 1, total)[..., None]
 
     def tile(queries, keys):
         """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
         scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options)
-        weights = np.exp(scores - shift[..., queries, :] - log_total[..., queries, :])
+        weights = np.exp(scores - shift[..., queries, :]) / divisor[..., queries, :]
         dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
         dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
         return weights, np.where(weights == 0, 0, dweights)
@@ -159,12 +140,9 @@ def flash_attention_backward(
     for queries in blocks(T):
         tiles = blocks(S, stop=queries.stop + S - T if causal else S)
         row_sum = np.zeros_like(dq[..., queries, :1])
-        sum_of_weights = np.zeros_like(row_sum)
         for keys in tiles:
             weights, dweights = tile(queries, keys)
             row_sum += (dweights * weights).sum(axis=-1, keepdims=True)
-            sum_of_weights += weights.sum(axis=-1, keepdims=True)
-        row_sum /= np.where(sum_of_weights == 0, 1, sum_of_weights)  # which is 1 but for rounding
 
         for keys in tiles:
             weights, dweights = tile(queries, keys)
@@ -180,20 +158,6 @@ def flash_attention_backward(
             dq[..., queries, :] += product(dscores, k[..., keys, :]) * scale
             dk[..., keys, :] += product(transpose(dscores), q[..., queries, :]) * scale
     return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias)
-
-
-def results_of(out, peak, total, return_peak):
-    """The results of ``flash_attention``, from the largest score of each query, and Σ_s
-    exp(score - peak).
-
-    >>> results_of("the output", np.array([5.0, -np.inf]), np.array([1.0, 0.0]), return_peak=False)
-    ('the output', array([  5., -inf]))
-    """
-    seen = total != 0
-    log_total = np.where(seen, np.log(np.where(seen, total, 1)), -np.inf)
-    if return_peak:
-        return out, log_total, peak
-    return out, log_total + np.where(seen, peak, 0)
 
 
 def blocks(length, stop=None):
@@ -252,11 +216,6 @@ def places(queries, keys, like):
     query = np.arange(queries.start, queries.stop, like=like)
     key = np.arange(keys.start, keys.stop, like=like)
     return query[:, None], key
-
-
-def _finite(x):
-    """x, but 0 where it is -inf: of queries that may attend to no key."""
-    return np.where(np.isneginf(x.real), 0, x)
 
 
 def _dtype(*arrays):
