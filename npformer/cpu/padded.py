@@ -11,7 +11,8 @@ import math
 import numba
 from numba.extending import lower_builtin, type_callable
 
-from npformer.cpu.tile import BITS, tile_of
+from npformer.cpu.llvm import BITS
+from npformer.cpu.tile import tile_of
 from npformer.runtime.memory import LINE, empty_parts
 
 WIDTH = 8 * LINE // BITS  # vectors of a tile, which has one line of columns

@@ -1,21 +1,29 @@
 """A tile of a product of matrices: a few rows by a few columns, whose sums stay in vector
 registers.
-
-LLVM does not vectorise such a loop by itself, so it is written with LLVM's vector types.
 """
 
-import llvmlite.binding
-import numba
+from collections import namedtuple
+
 from llvmlite import ir
+from numba import void
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
-_FEATURES = llvmlite.binding.get_host_cpu_features()
-# Of a vector register.
-BITS = 512 if _FEATURES.get("avx512f") else 256 if _FEATURES.get("avx") else 128
+from npformer.cpu.llvm import (
+    BYTE,
+    INTEGER,
+    WORD,
+    add_product,
+    arrays_of,
+    clamped,
+    new_sums,
+    repeated,
+    vector_of,
+)
+
 UNROLLED = 4  # steps of the loop
-INDEX = ir.IntType(64)
+# The arguments of ``tile``: their types in numba, or their values in LLVM.
+Arguments = namedtuple("Arguments", "a a_layout b b_layout scale out depth i j add fetched")
 
 
 def tile_of(n_rows, width, fetches):
@@ -33,87 +41,109 @@ def tile_of(n_rows, width, fetches):
 
     @intrinsic
     def tile(typing_context, a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched):
+        kinds = Arguments(a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched)
+
         def generate(context, builder, signature, arguments):
-            a_kind, _, b_kind, _, _, out_kind, *_ = signature.args
-            a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched = arguments
-            a, b = make_array(a_kind)(context, builder, a), make_array(b_kind)(context, builder, b)
-            out = make_array(out_kind)(context, builder, out)
-            first_row, row_step, column_step = cgutils.unpack_tuple(builder, a_layout)
-            first_column, step = cgutils.unpack_tuple(builder, b_layout)
-            first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched)
-            lanes = BITS // a_kind.dtype.bitwidth
-            vector = ir.VectorType(context.get_data_type(a_kind.dtype), lanes)
-            row_i = builder.gep(a.data, [first_row])
-            column_j = builder.gep(b.data, [first_column])
-
-            def vectors_from(pointer):
-                first = builder.bitcast(pointer, vector.as_pointer())
-                return [builder.gep(first, [INDEX(n)]) for n in range(width)]
-
-            def repeat(x):
-                first = builder.insert_element(vector(ir.Undefined), x, INDEX(0))
-                zeros = ir.VectorType(ir.IntType(32), lanes)(None)
-                return builder.shuffle_vector(first, first, zeros)
-
-            def add_to(total, x, flags=()):
-                builder.store(builder.fadd(builder.load(total), x, flags=flags), total)
+            values = Arguments(*arguments)
+            arrays = (values.a, values.b, values.out)
+            a_array, b_array, out_array = arrays_of(context, builder, (a, b, out), arrays)
+            vector = vector_of(context, a.dtype)
+            row_starts, column_step = _rows_of(builder, a_array, values.a_layout, n_rows)
+            vectors_at = _reader_of_b(builder, b_array, values, vector, width, fetches)
+            rows = _rows_of_out(builder, out_array, values.i, n_rows)
+            places = []
+            for row in rows:
+                start = cgutils.get_item_pointer(context, builder, out, out_array, [row, values.j])
+                places += _vectors_from(builder, start, vector, width)
+            sums = new_sums(builder, vector, n_rows * width)
 
             def add_products(k):
-                line = builder.gep(column_j, [builder.mul(k, step)])
-                if fetches:
-                    ahead = builder.add(first_fetched, builder.mul(k, fetch_step))
-                    _fetch(builder, builder.gep(column_j, [ahead]))
-                ys = [builder.load(pointer, align=4) for pointer in vectors_from(line)]
+                ys = vectors_at(k)
                 column = builder.mul(k, column_step)
                 totals = iter(sums)
-                for start in starts:
-                    x = repeat(builder.load(builder.gep(start, [column])))
+                for start in row_starts:
+                    x = repeated(builder, builder.load(builder.gep(start, [column])), vector)
                     for y in ys:
-                        product = builder.fmul(x, y, flags=["contract"])
-                        add_to(next(totals), product, flags=["contract"])
+                        add_product(builder, next(totals), x, y)
 
-            m, _ = cgutils.unpack_tuple(builder, out.shape)
-            last = builder.sub(m, INDEX(1))
-            starts = []
-            places = []
-            for row in map(INDEX, range(n_rows)):
-                starts.append(builder.gep(row_i, [builder.mul(row, row_step)]))
-                at = builder.add(i, row)
-                at = builder.select(builder.icmp_signed("<", at, last), at, last)
-                first = cgutils.get_item_pointer(context, builder, out_kind, out, [at, j])
-                places += vectors_from(first)
-            sums = [cgutils.alloca_once_value(builder, vector(None)) for _ in places]
-            groups = builder.sdiv(depth, INDEX(UNROLLED))
-            done = builder.mul(groups, INDEX(UNROLLED))
-            with cgutils.for_range(builder, groups) as loop:
-                first = builder.mul(loop.index, INDEX(UNROLLED))
-                for n in range(UNROLLED):
-                    add_products(builder.add(first, INDEX(n)))
-            with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
-                add_products(builder.add(done, loop.index))
-            for total in sums:
-                builder.store(builder.fmul(builder.load(total), repeat(scale)), total)
-            # added at the end: a sum of few products is small, so it rounds little
-            with builder.if_then(add):
-                for total, place in zip(sums, places, strict=True):
-                    add_to(total, builder.load(place, align=4))
-            for total, place in zip(sums, places, strict=True):
-                builder.store(builder.load(total), place, align=4)
+            _for_each(builder, values.depth, add_products)
+            _finish(builder, sums, repeated(builder, values.scale, vector), places, values.add)
             return context.get_dummy_value()
 
-        parameters = a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched
-        return numba.void(*parameters), generate
+        return void(*kinds), generate
 
     return tile
 
 
+def _rows_of(builder, array, layout, n_rows):
+    """Where the tile's rows of a begin, and the step from one number of a row to the next."""
+    first, row_step, column_step = cgutils.unpack_tuple(builder, layout)
+    start = builder.gep(array.data, [first])
+    steps = [builder.mul(WORD(row), row_step) for row in range(n_rows)]
+    return [builder.gep(start, [step]) for step in steps], column_step
+
+
+def _rows_of_out(builder, array, i, n_rows):
+    """The tile's rows of out, none of which is beyond the last one."""
+    m, _ = cgutils.unpack_tuple(builder, array.shape)
+    last = builder.sub(m, WORD(1))
+    return [clamped(builder, builder.add(i, WORD(row)), last) for row in range(n_rows)]
+
+
+def _reader_of_b(builder, array, values, vector, width, fetches):
+    """``vectors_at(k)``, which reads row k of b in the tile, and fetches a line beside it."""
+    first, row_step = cgutils.unpack_tuple(builder, values.b_layout)
+    first_fetched, fetch_step = cgutils.unpack_tuple(builder, values.fetched)
+    start = builder.gep(array.data, [first])
+
+    def vectors_at(k):
+        row = builder.gep(start, [builder.mul(k, row_step)])
+        if fetches:
+            ahead = builder.add(first_fetched, builder.mul(k, fetch_step))
+            _fetch(builder, builder.gep(start, [ahead]))
+        pointers = _vectors_from(builder, row, vector, width)
+        return [builder.load(pointer, align=4) for pointer in pointers]
+
+    return vectors_at
+
+
+def _vectors_from(builder, pointer, vector, width):
+    """Pointers to vectors that lie side by side."""
+    first = builder.bitcast(pointer, vector.as_pointer())
+    return [builder.gep(first, [WORD(n)]) for n in range(width)]
+
+
+def _for_each(builder, n, body):
+    """``body(k)`` for k = 0, …, n - 1, several times in each round of a loop."""
+    rounds = builder.sdiv(n, WORD(UNROLLED))
+    done = builder.mul(rounds, WORD(UNROLLED))
+    with cgutils.for_range(builder, rounds) as loop:
+        first = builder.mul(loop.index, WORD(UNROLLED))
+        for i in range(UNROLLED):
+            body(builder.add(first, WORD(i)))
+    with cgutils.for_range(builder, builder.sub(n, done)) as loop:
+        body(builder.add(done, loop.index))
+
+
+def _finish(builder, sums, scale, places, add):
+    """Scale the sums and write them to their places, or add them to what is there."""
+    for total in sums:
+        builder.store(builder.fmul(builder.load(total), scale), total)
+    # Added at the end: a sum of few products is small, so it rounds little.
+    with builder.if_then(add):
+        for total, place in zip(sums, places, strict=True):
+            before = builder.load(place, align=4)
+            builder.store(builder.fadd(builder.load(total), before), total)
+    for total, place in zip(sums, places, strict=True):
+        builder.store(builder.load(total), place, align=4)
+
+
 def _fetch(builder, pointer):
     """Load a line to the cache, or nothing if the address is invalid."""
-    address = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-    number = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+    address = builder.bitcast(pointer, BYTE.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, INTEGER, INTEGER, INTEGER])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    to_read = number(0)
-    to_all_caches = number(3)
-    data = number(1)
+    to_read = INTEGER(0)
+    to_all_caches = INTEGER(3)
+    data = INTEGER(1)
     builder.call(prefetch, [address, to_read, to_all_caches, data])

@@ -73,5 +73,5 @@ def test_no_machine_code_is_made_of_a_function_that_is_inlined():  # cpu/compili
     assert not library._codegen._engine.is_symbol_defined(name)
 
 
-def test_an_intrinsic_can_find_the_memory_of_an_array():  # cpu/blas.py, cpu/tile.py
+def test_an_intrinsic_can_find_the_memory_of_an_array():  # cpu/blas.py, cpu/llvm.py
     assert list(inspect.signature(make_array).parameters) == ["array_type"]

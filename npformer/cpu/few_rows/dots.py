@@ -4,23 +4,30 @@ A tile of the result, a few rows by a few columns, is computed at once: each num
 and each integer that became a float, is used for all of the tile. Its columns are far apart, so
 that the processor reads several parts of memory at the same time, each in its order. (On a Zen 3,
 one row takes 0.7 of the time of one column after another, and four columns side by side take longer
-than that.) LLVM does not vectorise the loop in this way by itself, so it is written with LLVM's
-vector types.
+than that.)
 """
+
+from functools import partial
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
-from npformer.cpu.few_rows.words import WORD
 from npformer.cpu.jit import inlined
-from npformer.cpu.tile import BITS
+from npformer.cpu.llvm import (
+    BITS,
+    BYTE,
+    INTEGER,
+    WORD,
+    add_product,
+    arrays_of,
+    clamped,
+    new_sums,
+    vector_of,
+)
 
 BYTES_IN_CACHE = 2**17  # bytes of columns: more than four rows read them again, from the cache
-INTEGER = ir.IntType(32)
-BYTE = ir.IntType(8)
 
 
 @inlined
@@ -62,68 +69,52 @@ def _dots(n_rows, n_columns):
 
     @intrinsic
     def dots(typing_context, a, b, out, depth, i, j, step):
-        lanes = BITS // a.dtype.bitwidth
-
         def generate(context, builder, signature, arguments):
-            *pointers, depth, i, j, step = arguments
-            kinds = a, b, out
-            arrays = [
-                make_array(kind)(context, builder, x)
-                for kind, x in zip(kinds, pointers, strict=True)
-            ]
-            vector = ir.VectorType(context.get_data_type(a.dtype), lanes)
-
-            def rows_of(n, count, first, step):
-                """The rows first, first + step, … of the n-th array, at most its last."""
-                last = builder.sub(builder.extract_value(arrays[n].shape, 0), WORD(1))
-                steps = [builder.mul(WORD(c), step) for c in range(count)]
-                places = [builder.add(first, x) for x in steps]
-                return [
-                    builder.select(builder.icmp_signed("<", at, last), at, last) for at in places
-                ]
-
-            def pointer_to(n, row, column):
-                at = [row, column]
-                return cgutils.get_item_pointer(context, builder, kinds[n], arrays[n], at)
-
-            def vector_at(pointer, kind):
-                pointer = builder.bitcast(pointer, kind.as_pointer())
-                return builder.load(pointer, align=1)
-
-            def floats_at(pointer):
-                """A vector of b."""
-                if a.dtype == b.dtype:
-                    return vector_at(pointer, vector)
-                integers = vector_at(pointer, ir.VectorType(BYTE, lanes))
-                wide = builder.sext(integers, ir.VectorType(INTEGER, lanes))
-                return builder.sitofp(wide, vector)
-
-            rows = rows_of(0, n_rows, i, WORD(1))
-            columns = rows_of(1, n_columns, j, step)
-            row_starts = [pointer_to(0, row, WORD(0)) for row in rows]
-            column_starts = [pointer_to(1, column, WORD(0)) for column in columns]
-            sums = [
-                [cgutils.alloca_once_value(builder, vector(None)) for _ in columns] for _ in rows
-            ]
-            with cgutils.for_range(builder, builder.sdiv(depth, WORD(lanes))) as loop:
-                k = builder.mul(loop.index, WORD(lanes))
-                xs = [vector_at(builder.gep(start, [k]), vector) for start in row_starts]
-                for n, start in enumerate(column_starts):
-                    y = floats_at(builder.gep(start, [k]))
+            *values, depth, first_row, first_column, step = arguments
+            a_array, b_array, out_array = arrays_of(context, builder, (a, b, out), values)
+            rows = _rows_of(builder, a_array, first_row, WORD(1), n_rows)
+            columns = _rows_of(builder, b_array, first_column, step, n_columns)
+            place_of = partial(cgutils.get_item_pointer, context, builder)
+            row_starts = [place_of(a, a_array, [row, WORD(0)]) for row in rows]
+            column_starts = [place_of(b, b_array, [column, WORD(0)]) for column in columns]
+            vector = vector_of(context, a.dtype)
+            lanes = WORD(vector.count)
+            read = _vector_at if a.dtype == b.dtype else _integers_at
+            sums = [new_sums(builder, vector, n_columns) for _ in rows]
+            with cgutils.for_range(builder, builder.sdiv(depth, lanes)) as loop:
+                k = builder.mul(loop.index, lanes)
+                xs = [_vector_at(builder, builder.gep(start, [k]), vector) for start in row_starts]
+                for column, start in enumerate(column_starts):
+                    y = read(builder, builder.gep(start, [k]), vector)
                     for x, row_sums in zip(xs, sums, strict=True):
-                        product = builder.fmul(x, y, flags=["contract"])
-                        total = builder.load(row_sums[n])
-                        total = builder.fadd(total, product, flags=["contract"])
-                        builder.store(total, row_sums[n])
+                        add_product(builder, row_sums[column], x, y)
             for row, row_sums in zip(rows, sums, strict=True):
                 for column, total in zip(columns, row_sums, strict=True):
                     result = _sum(builder, builder.load(total))
-                    builder.store(result, pointer_to(2, row, column))
+                    builder.store(result, place_of(out, out_array, [row, column]))
             return context.get_dummy_value()
 
         return numba.void(a, b, out, depth, i, j, step), generate
 
     return dots
+
+
+def _rows_of(builder, array, first, step, n):
+    """The rows first, first + step, … of an array, none of which is beyond its last one."""
+    last = builder.sub(builder.extract_value(array.shape, 0), WORD(1))
+    steps = [builder.mul(WORD(i), step) for i in range(n)]
+    return [clamped(builder, builder.add(first, x), last) for x in steps]
+
+
+def _vector_at(builder, pointer, vector):
+    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=1)
+
+
+def _integers_at(builder, pointer, vector):
+    """A vector of 8-bit integers, as floats."""
+    integers = _vector_at(builder, pointer, ir.VectorType(BYTE, vector.count))
+    wide = builder.sext(integers, ir.VectorType(INTEGER, vector.count))
+    return builder.sitofp(wide, vector)
 
 
 def _sum(builder, x):

@@ -9,8 +9,9 @@ panels, too: for 8 to 32 rows this is 1.5 times as fast as BLAS or more.
 import numpy as np
 
 from npformer.cpu.jit import inlined
+from npformer.cpu.llvm import BITS
 from npformer.cpu.scalar import like
-from npformer.cpu.tile import BITS, tile_of
+from npformer.cpu.tile import tile_of
 from npformer.runtime.memory import empty_parts
 from npformer.runtime.threads import in_parallel
 

@@ -12,13 +12,12 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from npformer.cpu.jit import inlined
+from npformer.cpu.llvm import BYTE, WORD, arrays_of
 
 # The type of a function that computes a piece: (address of a job, piece).
 PIECE_SIGNATURE = numba.void(numba.int64, numba.int64)
-WORD = ir.IntType(64)
 
 
 class Matrix(NamedTuple):
@@ -43,7 +42,7 @@ def array_at(matrix, dtype):
 @intrinsic
 def _pointer(typing_context, address):
     def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        return builder.inttoptr(arguments[0], BYTE.as_pointer())
 
     return numba.types.voidptr(numba.int64), generate
 
@@ -96,7 +95,7 @@ def stored(typing_context, record):
 def _in_memory(context, builder, x, kind, kind_in_memory):
     if not isinstance(kind, numba.types.Array):
         return context.cast(builder, x, kind, kind_in_memory)
-    array = make_array(kind)(context, builder, x)
+    [array] = arrays_of(context, builder, [kind], [x])
     shape = cgutils.unpack_tuple(builder, array.shape)
     rows = shape[0] if kind.ndim == 2 else WORD(1)
     matrix = [builder.ptrtoint(array.data, WORD), rows, shape[-1]]
