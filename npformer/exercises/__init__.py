@@ -4,8 +4,9 @@ Each exercise is one record in one file of ``npformer.exercises.tasks``: what is
 with explanations, hints, and the inputs on which a function is compared with what is expected.
 """
 
-from npformer.exercises.compare import Verdict, check_function
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises.compare import check_function
+from npformer.exercises.exercise import Case, Exercise, Mistake, Task
 from npformer.exercises.tasks import EXERCISES
+from npformer.exercises.verdict import Verdict
 
-__all__ = ["EXERCISES", "Case", "Exercise", "Mistake", "Verdict", "check_function"]
+__all__ = ["EXERCISES", "Case", "Exercise", "Mistake", "Task", "Verdict", "check_function"]

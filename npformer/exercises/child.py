@@ -20,10 +20,12 @@ from types import ModuleType
 
 import npformer
 from npformer import reference
-from npformer.exercises.compare import UNDER_WAY, Verdict, check_function, error_line, error_text, too_long
+from npformer.exercises.compare import check_function
 from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
+from npformer.exercises.texts import error_line, error_text
 from npformer.exercises.tracks import TRACKS
+from npformer.exercises.verdict import UnderWay, Verdict, too_long
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 FILE_SIZE = 2**30  # bytes of a file that it writes
@@ -45,16 +47,17 @@ def judge(exercise, file, answer, seconds):
     use_reference()
     forbid(exercise.function_name)
     os.write(sys.stdout.fileno(), BEGIN)
-    watch(file, answer, seconds)
+    under_way = UnderWay()
+    watch(file, answer, seconds, under_way)
     try:
-        verdict = check_file(exercise, file)
+        verdict = check_file(exercise, file, under_way)
     except Exception as error:
         line = (
             f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
         )
-        verdict = UNDER_WAY.verdict(line)
+        verdict = under_way.verdict(line)
     except BaseException as error:  # such as KeyboardInterrupt, which only the person's code can raise here
-        verdict = UNDER_WAY.verdict("" if UNDER_WAY.complaint else f"it raises {error_text(error, file)}")
+        verdict = under_way.verdict("" if under_way.complaint else f"it raises {error_text(error, file)}")
     end(answer, verdict)
 
 
@@ -86,7 +89,7 @@ def forbid(name):
         setattr(npformer, name, forbidden)
 
 
-def check_file(exercise, file):
+def check_file(exercise, file, under_way=None):
     """Run a file, and check the function in it."""
     try:
         source = read_source(file)
@@ -103,7 +106,7 @@ def check_file(exercise, file):
         but = f", but one called {close[0]}" if close else ""
         line = f"the file has no function {exercise.function_name}{but}: expected {exercise.signature}"
         return Verdict("wrong", [line])
-    return check_function(exercise, exercise.completed(names), file=file)
+    return check_function(exercise, exercise.completed(names), file=file, under_way=under_way)
 
 
 def run(source, file):
@@ -127,7 +130,7 @@ def syntax_error_text(error):
     return f"Python cannot read the file: {error.msg}{where}{text}{save}"
 
 
-def watch(file, answer, seconds):
+def watch(file, answer, seconds, under_way):
     """Start a thread that says, when the time is over, which line was being executed, and ends the process."""
     main_thread = threading.get_ident()
 
@@ -136,8 +139,8 @@ def watch(file, answer, seconds):
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
         where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        late = "" if UNDER_WAY.complaint else f"{too_long(seconds)}{where}"  # else the search for a reason is late
-        end(answer, UNDER_WAY.verdict(late))
+        late = "" if under_way.complaint else f"{too_long(seconds)}{where}"  # else the search for a reason is late
+        end(answer, under_way.verdict(late))
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -4,7 +4,6 @@ import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,14 +11,19 @@ import numpy as np
 
 from npformer.exercises.slips import slips
 from npformer.gradients import complex_step
+from npformer.runtime.forks import cached_property
 
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """A typical mistake: the answer with some text replaced, and what to tell a person who makes it."""
+    """A typical mistake: the answer with some text replaced, and what to tell a person who makes it.
+
+    ``without_formula`` is told instead where the formula in the explanation is to be derived.
+    """
 
     change: dict[str, str]
     explanation: str
+    without_formula: str = ""
 
 
 class WrongAnswer(NamedTuple):
@@ -46,24 +50,20 @@ class Case:
         self.what, self.args = what, args
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Exercise:
-    """A function to write or to mend.
+    """A function to write or to mend, and how it is checked. It is a `Task` or a `Part`.
+
+    Of the attributes, both have those below ``float64_from`` in a way of their own.
 
     Attributes
     ----------
-    answer : function
-        Its name is that of the exercise, its source what ``answer`` prints.
     title : str
         A line in the list of exercises.
     page : str
         The page of the book that explains it, without ``docs/`` and ``.md``.
     task : str
         What the function has to do.
-    arguments, results : dict
-        Name and description of each argument and of each result.
-    expected : callable
-        What the function should return; not the answer, so that a mistake in the answer is noticed.
     cases : callable
         ``cases(rng)`` draws the arguments on which the function is checked, the simplest first.
     mistakes : tuple of Mistake
@@ -72,39 +72,31 @@ class Exercise:
     hint_for : dict
         Patterns of what the checker says, and the number of the hint, from 1, that is about it.
         The first pattern that is found counts.
-    given : str
-        In a task of the kind "find the bug", the faulty code.
-    needs : tuple of str
-        Lines that import what the function may use besides NumPy.
     float64_from : str
         What usually makes float64 of float32 here, if what the function returns has to be float32
         where its arguments are.
+
+    answer : function
+    arguments, results : dict
+        Name and description of each argument and of each result.
+    expected : callable
+        ``expected(*args)`` is what the function should return.
+    given : str
+        In a task of the kind "find the bug", the faulty code.
+    name, key : str
+        The name of the exercise, and its name among all exercises, in the file of the progress.
+    imports : str
+        The lines above the function.
     """
 
-    answer: Callable
     title: str
     page: str
     task: str
-    arguments: dict[str, str]
-    results: dict[str, str]
-    expected: Callable
     cases: Callable
     mistakes: tuple[Mistake, ...]
     hints: tuple[str, ...]
-    given: str = ""
-    needs: tuple[str, ...] = ()
-    float64_from: str = ""
     hint_for: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def name(self):
-        """The name of the exercise."""
-        return self.answer.__name__
-
-    @property
-    def key(self):
-        """Its name among those of all exercises, in the file of the progress."""
-        return self.name
+    float64_from: str = ""
 
     @property
     def function_name(self):
@@ -128,16 +120,6 @@ class Exercise:
     def completed(self, names):
         """The person's function among the names of a file."""
         return names[self.function_name]
-
-    @property
-    def imports(self):
-        """The lines above the function."""
-        return "\n".join(["import numpy as np", *([""] if self.needs else []), *self.needs])
-
-    @cached_property
-    def answer_source(self):
-        """The text of the answer."""
-        return inspect.getsource(self.answer)
 
     def function_from(self, source):
         """The function that a changed text of the answer defines."""
@@ -171,6 +153,48 @@ class Exercise:
                     function = self.with_mistakes(*several)
                     answers.append(WrongAnswer(function, "; and ".join(explanations), is_several=True))
         return answers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Task(Exercise):
+    """An exercise that stands alone. Its answer is a function of its module.
+
+    Attributes
+    ----------
+    answer : function
+        Its name is that of the exercise, its source what ``answer`` prints.
+    expected : callable
+        It is not the answer, so that a mistake in the answer is noticed.
+    needs : tuple of str
+        Lines that import what the function may use besides NumPy.
+    """
+
+    answer: Callable
+    arguments: dict[str, str]
+    results: dict[str, str]
+    expected: Callable
+    given: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self):
+        """The name of the exercise."""
+        return self.answer.__name__
+
+    @property
+    def key(self):
+        """Its name among those of all exercises, in the file of the progress."""
+        return self.name
+
+    @property
+    def imports(self):
+        """The lines above the function."""
+        return "\n".join(["import numpy as np", *([""] if self.needs else []), *self.needs])
+
+    @cached_property
+    def answer_source(self):
+        """The text of the answer."""
+        return inspect.getsource(self.answer)
 
 
 def gradients_of(forward, which=None):

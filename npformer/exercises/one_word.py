@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from npformer.exercises.transformer.track import PAGE
+from npformer.exercises.transformer.page import PAGE
 
+page = PAGE.module
 SENTENCE = 'e₂ of "that is a good idea"'
 TARGET = np.array([0.0, 1.0, -1.0])  # the loss is ½ |e₂′ - target|², as in docs/gradients/residual.md
 
@@ -18,13 +19,13 @@ unit = {"gain": np.ones(3), "bias": np.zeros(3)}
 
 # Forward: the six steps of docs/model/layers.md.
 q, k, v = e[1] @ W_q, e @ W_k, e @ W_v
-a = PAGE.softmax(k @ q / np.sqrt(3))
+a = page.softmax(k @ q / np.sqrt(3))
 s1 = e[1] + a @ v
-x2, norm1_backward = PAGE.layer_norm(unit, s1)
+x2, norm1_backward = page.layer_norm(unit, s1)
 maps = {"hidden": {"weight": W1, "bias": b1}, "out": {"weight": W2, "bias": np.zeros(3)}}
-fed, feed_backward = PAGE.feed_forward(maps, x2)
+fed, feed_backward = page.feed_forward(maps, x2)
 s2 = x2 + fed
-y, norm2_backward = PAGE.layer_norm(unit, s2)
+y, norm2_backward = page.layer_norm(unit, s2)
 
 # Backward: what one step returns is what the next one gets.
 dy = y - TARGET

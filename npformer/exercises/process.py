@@ -13,7 +13,7 @@ from pathlib import Path
 
 import npformer
 from npformer.exercises.child import BEGIN
-from npformer.exercises.compare import Verdict, too_long
+from npformer.exercises.verdict import Verdict, too_long
 
 SECONDS = 10.0  # for one function
 START = 60.0  # for starting Python, which takes long on a busy machine

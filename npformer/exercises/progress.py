@@ -6,6 +6,7 @@
 
 import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npformer.errors import UserError
@@ -24,17 +25,36 @@ def read_source(path):
     return read_bounded(path, LARGEST)
 
 
+@dataclass
 class Progress:
-    """It is read when it is made, and written after each change."""
+    """What is solved, and the rest by the names of exercises. It is written after each change.
 
-    def __init__(self):
+    Attributes
+    ----------
+    solved : set of str
+    files : dict
+        The file of each exercise.
+    hints : dict
+        The numbers of the hints that were shown.
+    sources, diagnoses : dict
+        As above.
+    """
+
+    solved: set[str] = field(default_factory=set)
+    files: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, list[int]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    diagnoses: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls):
+        """What the file of the current folder has; nothing if there is none, or if it is damaged."""
         if FOLDER.exists() and not FOLDER.is_dir():
-            raise ValueError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
-        self.solved, self.files, self.hints, self.sources, self.diagnoses = set(), {}, {}, {}, {}
+            raise UserError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
         try:
-            self.solved, self.files, self.hints, self.sources, self.diagnoses = parsed(read_source(FILE))
-        except FileNotFoundError:  # nothing is done yet
-            pass
+            return cls.from_text(read_source(FILE))
+        except FileNotFoundError:
+            return cls()
         except UserError:  # of one entry: the others are kept
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -44,6 +64,19 @@ class Progress:
                 f"{FILE} is damaged: it is now {aside}. Which exercises are solved is forgotten; check them again",
                 file=sys.stderr,
             )
+            return cls()
+
+    @classmethod
+    def from_text(cls, text):
+        """What the text of a file says."""
+        entries = json.loads(text)
+        return cls(
+            solved={str(name) for name in entries["solved"]},
+            files={str(name): str(file) for name, file in entries["files"].items()},
+            hints={str(name): numbers_of(shown, name) for name, shown in entries["hints"].items()},
+            sources={str(name): str(digest) for name, digest in entries.get("sources", {}).items()},
+            diagnoses={str(name): str(line) for name, line in entries.get("diagnoses", {}).items()},
+        )
 
     def file_of(self, name):
         """The file in which a person writes an exercise."""
@@ -56,32 +89,12 @@ class Progress:
     def save(self):
         """Write it; raises OSError."""
         FOLDER.mkdir(exist_ok=True)
-        state = {
-            "solved": sorted(self.solved),
-            "files": self.files,
-            "hints": self.hints,
-            "sources": self.sources,
-            "diagnoses": self.diagnoses,
-        }
-        replace_file(FILE, json.dumps(state, indent=1).encode())
-
-
-def parsed(text):
-    """What is solved, the files, the hints, the sources and the diagnoses, of the text of a file."""
-    read = json.loads(text)
-    solved = {str(name) for name in read["solved"]}
-    files = {str(name): str(file) for name, file in read["files"].items()}
-    sources = {str(name): str(digest) for name, digest in read.get("sources", {}).items()}
-    hints = {str(name): numbers_of(shown, name) for name, shown in read["hints"].items()}
-    diagnoses = {str(name): str(line) for name, line in read.get("diagnoses", {}).items()}
-    return solved, files, hints, sources, diagnoses
+        entries = vars(self) | {"solved": sorted(self.solved)}
+        replace_file(FILE, json.dumps(entries, indent=1).encode())
 
 
 def numbers_of(shown, name):
-    """The numbers of the hints of an exercise that were shown.
-
-    Once they came in one order, and only how many was written.
-    """
+    """The numbers of the hints of an exercise that were shown. Older files have only how many: the first ones."""
     numbers = list(range(1, shown + 1)[:MOST_HINTS]) if type(shown) is int else shown
     if isinstance(numbers, list) and all(type(number) is int and 1 <= number <= MOST_HINTS for number in numbers):
         return numbers

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from npformer.exercises import EXERCISES, check_function
-from npformer.exercises.compare import Verdict, is_same
 from npformer.exercises.exercise import WrongAnswer
 from npformer.exercises.transformer import BUILD
+from npformer.exercises.trial import is_same
+from npformer.exercises.verdict import Verdict
 from tests.exercises.solving import verdict_on
 
 softmax = EXERCISES["softmax"].answer

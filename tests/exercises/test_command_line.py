@@ -132,7 +132,7 @@ def test_a_bug_to_find_is_explained_after_the_last_hint(run):
 
 
 def test_what_comes_next_follows_in_order_and_then_from_the_first():
-    progress, (first, second, third, fourth, *_, last) = Progress(), EXERCISES
+    progress, (first, second, third, fourth, *_, last) = Progress.read(), EXERCISES
     progress.solved = {first, third}
     expected = {None: second, first: second, second: fourth, last: second}
     assert {after: next_of(progress, after) for after in expected} == expected
@@ -226,7 +226,7 @@ def test_hints_that_were_edited_by_hand_are_refused_and_the_file_is_left(run, sh
 @pytest.mark.parametrize(("shown", "numbers"), [(0, []), (1, [1]), (10**9, list(range(1, 10)))])
 def test_hints_that_were_only_counted_are_the_first_ones(shown, numbers):
     write_state(hints={"softmax": shown})
-    assert Progress().hints == {"softmax": numbers}
+    assert Progress.read().hints == {"softmax": numbers}
 
 
 @with_pipes
@@ -277,7 +277,7 @@ def test_whatever_a_file_does_gives_a_line(text, line):
     assert line in check_here(text)
 
 
-BREAKS = "    from npformer.exercises import compare\n    compare.close = None\n"
+BREAKS = "    from npformer.exercises import complaints\n    complaints.close = None\n"
 UNLINKS = "import os\nos.remove(__file__)\nos.mkfifo(__file__)\n"
 
 

@@ -213,7 +213,7 @@ def test_each_hint_is_shown_once_and_none_is_lost(derive):
         head, _, shown = said.partition("\n")
         assert (code, head) == (0, f"exercise 9, attention_backward, hint {number} of 4:")
         assert " ".join(shown.split()).startswith(" ".join(hint.split()))
-        assert Progress().hints["derive/attention_backward"] == [*range(1, number + 1)]
+        assert Progress.read().hints["derive/attention_backward"] == [*range(1, number + 1)]
     assert said.endswith("that was the last hint; the answer: npformer exercises build answer 9\n")
     line = (
         "error: exercise 9, attention_backward, has no more hints, all 4 were shown: "
@@ -252,7 +252,7 @@ def test_a_hint_about_the_mistake_that_was_found_comes_first(derive):
     shown = f"1. {hints[0]}\n2. {hints[1]}\n{about}4. {hints[3]}\n{ONE_MORE}\n"
     assert derive("hint 9")[1] == f"attention_backward:\n{shown}"
     assert "that was the last hint" in derive("--hint 9")[1]
-    assert Progress().hints == {"derive/attention_backward": [4, 1, 2, 3]}
+    assert Progress.read().hints == {"derive/attention_backward": [4, 1, 2, 3]}
     derive("check 9")  # also if all were seen
     assert "hint 4 of 4, which you have seen:\n" in derive("--hint 9")[1]
     assert derive("--hint 9")[0] == 1
@@ -282,10 +282,10 @@ def test_what_is_wrong_without_a_name_has_a_hint_of_its_result_alone(
 def test_a_mistake_that_is_mended_is_forgotten(derive):
     wrong("linear", r"dy_rows\.sum\(axis=0\)", "dy_rows.mean(axis=0)")
     derive("check linear")
-    assert "sum, not the mean" in Progress().diagnoses["derive/linear"]
+    assert "sum, not the mean" in Progress.read().diagnoses["derive/linear"]
     solve(DERIVE, "linear")
     derive("check linear")
-    assert Progress().diagnoses == {}
+    assert Progress.read().diagnoses == {}
 
 
 def test_a_solved_exercise_needs_no_hint(derive):
@@ -297,7 +297,7 @@ def test_a_solved_exercise_needs_no_hint(derive):
         "npformer exercises build answer 1 shows the answer, "
         "and npformer exercises build hint 1 its hints\n",
     )
-    assert "derive/softmax" not in Progress().hints
+    assert "derive/softmax" not in Progress.read().hints
 
 
 # -- what a person can mend ------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_a_hint_that_was_pasted_changes_nothing(begun):
     with FILE.open("a", encoding="utf-8") as stream:
         stream.write("\n# the next one: npformer exercises build --hint 2\n")
     assert begun("--hint 2")[1].startswith("exercise 2, attention, hint 1 of 3:\n")
-    assert Progress().hints == {"build/attention": [1]}  # those of build
+    assert Progress.read().hints == {"build/attention": [1]}  # those of build
 
 
 def test_a_renamed_file_is_found(derive, folder):

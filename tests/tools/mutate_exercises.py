@@ -27,7 +27,7 @@ import numpy as np
 
 from npformer.exercises import check_function
 from npformer.exercises.child import ALL
-from npformer.exercises.compare import call
+from npformer.exercises.trial import call
 from npformer.pretrained.keys import table
 from tests.tools import mutate_backward
 from tests.tools.tool import Natural, Seed, sampled, tool

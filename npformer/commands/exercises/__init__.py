@@ -48,7 +48,7 @@ def main(argv=None):
     if Path.cwd().name == FOLDER.name and Path(FILE.name).is_file():
         advice = "go to the folder above it (cd ..)"
         raise UserError(f"this is the folder of your exercises: {advice}")
-    return options.run(options, Progress())
+    return options.run(options, Progress.read())
 
 
 def parser():

@@ -19,10 +19,10 @@ from npformer.commands.shared import shown_as_written
 
 from npformer.errors import UserError
 from npformer.exercises.child import run, syntax_error_text
-from npformer.exercises.compare import error_text
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER, UNREADABLE, read_source
+from npformer.exercises.texts import error_text
 from npformer.exercises.track.file import complete, digests, starting_text, text_of
 from npformer.exercises.track.track import track_of
 from npformer.exercises.tracks import TRACKS

@@ -4,7 +4,6 @@ Each asks for a function of ``docs/one_page_gpt.py``, or for its backward pass. 
 file, so that the whole of it always runs, and trains.
 """
 
-from npformer.exercises.gpt import blocks, layers, learning  # isort: skip  # each adds its exercises to GPT, in this order
 from npformer.exercises.gpt.track import GPT
 
-__all__ = ["GPT", "blocks", "layers", "learning"]
+__all__ = ["GPT"]

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, draw, sizes
-from npformer.exercises.gpt.track import GPT, layer
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, draw, sizes
+from npformer.exercises.gpt.page import layer, part
 
 
 def embed_cases(rng):
@@ -20,33 +21,39 @@ def embed_cases(rng):
 
 TWICE = "an id that occurs twice gets only its last gradient: dtable[ids] += dx adds once; np.add.at adds all"
 
-GPT.add(
-    "embed",
-    embed_cases,
-    [
-        ({"np.add.at(dtable, ids, dx)": "dtable[ids] += dx"}, TWICE),
-        ({"np.add.at(dtable, ids, dx)": "dtable[ids] = dx"}, TWICE),
-        (
+EMBED = part(
+    label="embed",
+    cases=embed_cases,
+    mistakes=(
+        Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] += dx"}, TWICE),
+        Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] = dx"}, TWICE),
+        Mistake(
             {"return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"},
             "an id that occurs twice gets the sum of its gradients, not their mean",
         ),
-        ({"return dtable": "return dx"}, "this is the gradient of x: that of the table has the table's shape, (V, D)"),
-        (
+        Mistake(
+            {"return dtable": "return dx"}, "this is the gradient of x: that of the table has the table's shape, (V, D)"
+        ),
+        Mistake(
             {"dtable = np.zeros_like(table)": "dtable = table.copy()"},
             "the gradient begins with zeros, not with the table",
         ),
-        (
+        Mistake(
             {"np.add.at(dtable, ids, dx)": "np.add.at(table, ids, dx)"},
             "the gradient is added to the table itself: begin with np.zeros_like(table)",
         ),
-        ({"np.zeros_like(table)": "np.zeros_like(dx)"}, "the gradient has the shape of the table, not that of x"),
-        (
+        Mistake(
+            {"np.zeros_like(table)": "np.zeros_like(dx)"}, "the gradient has the shape of the table, not that of x"
+        ),
+        Mistake(
             {"return table[ids]": "return table[ids] * table.shape[1] ** 0.5"},
             "the rows are taken as they are: the factor √D belongs to positions that are added",
         ),
-        ({"return table[ids]": "return table[:, ids]"}, "an id is the number of a row, the first axis: table[ids]"),
-    ],
-    results=("x",),
+        Mistake(
+            {"return table[ids]": "return table[:, ids]"}, "an id is the number of a row, the first axis: table[ids]"
+        ),
+    ),
+    result_names=("x",),
     gradients=("dtable",),
     float64_from="np.zeros makes float64; np.zeros_like(table) has the dtype of the table",
     title="look up a row for each character, forward and backward",
@@ -86,68 +93,77 @@ CONSTANT = "the root mean square depends on x too: the term x̂ · mean(dx̂ · 
 BOTH_AXES = "every row of every passage uses the gain: dgain is a sum over both axes, axis=(0, 1)"
 NO_MEAN = "no mean is subtracted here: that is layer normalisation"
 
-GPT.add(
-    "rms_norm",
-    norm_cases,
-    [
-        ({" * rstd": ""}, "the division by the root mean square is missing"),
-        ({" + eps": ""}, "eps is missing: it is added to the mean square, inside the root"),
-        (
+RMS_NORM = part(
+    label="rms_norm",
+    cases=norm_cases,
+    mistakes=(
+        Mistake({" * rstd": ""}, "the division by the root mean square is missing"),
+        Mistake({" + eps": ""}, "eps is missing: it is added to the mean square, inside the root"),
+        Mistake(
             {
                 "1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)": "1 / (np.sqrt((x**2).mean(axis=-1, keepdims=True)) + eps)"
             },
             "eps belongs inside the root: √(mean(x²) + eps)",
         ),
-        (
+        Mistake(
             {
                 "1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)": "1 / ((x**2).mean(axis=-1, keepdims=True) + eps)"
             },
             "this divides by the mean square: its root is missing",
         ),
-        ({"(x**2).mean": "(x**2).sum"}, "this is the sum of the squares: the mean is wanted"),
-        (
+        Mistake({"(x**2).mean": "(x**2).sum"}, "this is the sum of the squares: the mean is wanted"),
+        Mistake(
             {"1 / np.sqrt((x**2)": "1 / np.sqrt(((x - x.mean(axis=-1, keepdims=True))**2)"},
             "this divides by the standard deviation: the mean square is that of x itself",
         ),
-        (
+        Mistake(
             {
                 "    rstd = 1 / np.sqrt((x**2)": "    x = x - x.mean(axis=-1, keepdims=True)\n    rstd = 1 / np.sqrt((x**2)",
             },
             NO_MEAN,
         ),
-        ({"axis=-1": "axis=0"}, EACH_ROW),
-        ({'x_hat * params["gain"], backward': "x_hat, backward"}, "the gain is missing"),
-        ({'dx_hat = dy * params["gain"]': "dx_hat = dy"}, "the gain is missing in dx: dx̂ = dy · gain"),
-        ({"dx_hat - x_hat * slope": "dx_hat"}, CONSTANT),
-        (
+        Mistake({"axis=-1": "axis=0"}, EACH_ROW),
+        Mistake({'x_hat * params["gain"], backward': "x_hat, backward"}, "the gain is missing"),
+        Mistake({'dx_hat = dy * params["gain"]': "dx_hat = dy"}, explanations.NO_GAIN_IN_DX),
+        Mistake({"dx_hat - x_hat * slope": "dx_hat"}, CONSTANT),
+        Mistake(
             {"dx_hat - x_hat * slope": "dx_hat - 2 * x_hat * slope"},
             "there is no factor 2 in dx: that of the square goes with the 1/2 of the root",
         ),
-        ({"dx_hat - x_hat * slope": "dx_hat + x_hat * slope"}, "the term x̂ · mean(dx̂ · x̂) is subtracted in dx"),
-        ({"dx_hat - x_hat * slope": "dx_hat - slope"}, "the mean of dx̂ · x̂ is multiplied by x̂ before it is subtracted"),
-        ({"rstd * (dx_hat": "(dx_hat"}, "the factor 1/√(mean(x²) + eps) in front of dx is missing"),
-        ({"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum"}, "a sum is subtracted in dx where a mean is expected"),
-        ({"(dx_hat * x_hat).mean": "(dx_hat * x).mean"}, "dx uses x where x̂ is expected"),
-        ({"(dx_hat * x_hat).mean": "(dy * x_hat).mean"}, "the gain is missing in the mean: it is that of dx̂ · x̂"),
-        ({"dx_hat - x_hat * slope": "dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * slope"}, NO_MEAN),
-        ({"(dy * x_hat).sum(axis=(0, 1))": "(dy * x).sum(axis=(0, 1))"}, "dgain uses x where x̂ is expected"),
-        (
+        Mistake({"dx_hat - x_hat * slope": "dx_hat + x_hat * slope"}, "the term x̂ · mean(dx̂ · x̂) is subtracted in dx"),
+        Mistake(
+            {"dx_hat - x_hat * slope": "dx_hat - slope"},
+            "the mean of dx̂ · x̂ is multiplied by x̂ before it is subtracted",
+        ),
+        Mistake({"rstd * (dx_hat": "(dx_hat"}, "the factor 1/√(mean(x²) + eps) in front of dx is missing"),
+        Mistake(
+            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum"}, "a sum is subtracted in dx where a mean is expected"
+        ),
+        Mistake({"(dx_hat * x_hat).mean": "(dx_hat * x).mean"}, "dx uses x where x̂ is expected"),
+        Mistake(
+            {"(dx_hat * x_hat).mean": "(dy * x_hat).mean"}, "the gain is missing in the mean: it is that of dx̂ · x̂"
+        ),
+        Mistake({"dx_hat - x_hat * slope": "dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * slope"}, NO_MEAN),
+        Mistake({"(dy * x_hat).sum(axis=(0, 1))": "(dy * x).sum(axis=(0, 1))"}, "dgain uses x where x̂ is expected"),
+        Mistake(
             {"(dy * x_hat).sum(axis=(0, 1))": "(dx_hat * x_hat).sum(axis=(0, 1))"},
             "dgain is the sum of dy · x̂: there is no gain in it",
         ),
-        (
+        Mistake(
             {"(dy * x_hat).sum(axis=(0, 1))": "dy.sum(axis=(0, 1))"},
             "this is the gradient of a bias: the gain is multiplied by x̂, so dgain is the sum of dy · x̂",
         ),
-        ({"(dy * x_hat).sum(axis=(0, 1))": "dy * x_hat"}, "every row uses the gain, so dgain is the sum of all rows"),
-        ({"(0, 1)": "0"}, BOTH_AXES),
-        ({"(0, 1)": "1"}, BOTH_AXES),
-        ({"(0, 1)": "-1"}, "dgain is a sum over the rows, not one number for each row"),
-        (
+        Mistake(
+            {"(dy * x_hat).sum(axis=(0, 1))": "dy * x_hat"}, "every row uses the gain, so dgain is the sum of all rows"
+        ),
+        Mistake({"(0, 1)": "0"}, BOTH_AXES),
+        Mistake({"(0, 1)": "1"}, BOTH_AXES),
+        Mistake({"(0, 1)": "-1"}, "dgain is a sum over the rows, not one number for each row"),
+        Mistake(
             {"(dy * x_hat).sum(axis=(0, 1))": "(dy * x_hat).mean(axis=(0, 1))"},
             "every row uses the gain, so its gradient is the sum, not the mean",
         ),
-    ],
+    ),
     gradients=("dx", "grads"),
     title="RMS normalisation, forward and backward",
     page="gradients/rms-norm",
@@ -189,49 +205,49 @@ def feed_forward_cases(rng):
 SIDE_BY_SIDE = "da and db are side by side, as a and b were: concatenate them along the last axis"
 SIGMOID = "this is the slope of the sigmoid alone: that of a σ(a) is σ(a) (1 + a (1 - σ(a)))"
 
-GPT.add(
-    "feed_forward",
-    feed_forward_cases,
-    [
-        ({"a * s * b": "s * b"}, "this is the sigmoid of a: silu(a) is a times it"),
-        ({"a * s * b": "a * s"}, "b is missing: the hidden layer is silu(a) · b"),
-        ({"a * s * b": "a * b"}, "the sigmoid is missing: silu(a) = a / (1 + exp(-a))"),
-        ({"a * s * b": "a * s + b"}, "silu(a) and b are multiplied, not added"),
-        ({"a * s * b": "np.maximum(a, 0) * b"}, "this is relu(a): silu(a) is a times its sigmoid"),
-        ({"a, b = np.split": "b, a = np.split"}, "the halves are exchanged: silu takes the first, a"),
-        ({"np.exp(-a)": "np.exp(a)"}, "the sign in the exponent is wrong: the sigmoid is 1 / (1 + exp(-a))"),
-        (
+FEED_FORWARD = part(
+    label="feed_forward",
+    cases=feed_forward_cases,
+    mistakes=(
+        Mistake({"a * s * b": "s * b"}, "this is the sigmoid of a: silu(a) is a times it"),
+        Mistake({"a * s * b": "a * s"}, "b is missing: the hidden layer is silu(a) · b"),
+        Mistake({"a * s * b": "a * b"}, "the sigmoid is missing: silu(a) = a / (1 + exp(-a))"),
+        Mistake({"a * s * b": "a * s + b"}, "silu(a) and b are multiplied, not added"),
+        Mistake({"a * s * b": "np.maximum(a, 0) * b"}, "this is relu(a): silu(a) is a times its sigmoid"),
+        Mistake({"a, b = np.split": "b, a = np.split"}, "the halves are exchanged: silu takes the first, a"),
+        Mistake({"np.exp(-a)": "np.exp(a)"}, "the sign in the exponent is wrong: the sigmoid is 1 / (1 + exp(-a))"),
+        Mistake(
             {"a, b = np.split(ab, 2, axis=-1)": "a, b = ab[..., ::2], ab[..., 1::2]"},
             "a is the first half of the width, b the second: they do not alternate",
         ),
-        ({"b * s * (1 + a * (1 - s))": "b * s * (1 - s)"}, SIGMOID),
-        (
+        Mistake({"b * s * (1 + a * (1 - s))": "b * s * (1 - s)"}, SIGMOID),
+        Mistake(
             {"(1 + a * (1 - s))": "(1 + a * s)"},
             "the slope of the sigmoid is σ(a) (1 - σ(a)), so that of a σ(a) is σ(a) (1 + a (1 - σ(a)))",
         ),
-        (
+        Mistake(
             {"dh * b * s * (1 + a * (1 - s))": "dh * b * s"},
             "the sigmoid depends on a, too: the slope of a σ(a) is σ(a) (1 + a (1 - σ(a)))",
         ),
-        (
+        Mistake(
             {"dh * b * s * (1 + a * (1 - s))": "dh * b * a * s * (1 - s)"},
             "the first term of the slope is missing: it is σ(a) + a σ(a) (1 - σ(a))",
         ),
-        (
+        Mistake(
             {"dh * b * s * (1 + a * (1 - s))": "dh * s * (1 + a * (1 - s))"},
             "b is missing in da: the gradient of one factor has the other one in it",
         ),
-        ({", dh * a * s\n": ", dh * a\n"}, "db = dh · silu(a): the sigmoid is missing"),
-        ({", dh * a * s\n": ", dh * s\n"}, "db = dh · silu(a): a is missing"),
-        ({", dh * a * s\n": ", dh\n"}, "db = dh · silu(a): the gradient of one factor has the other one in it"),
-        ({"[da, db]": "[db, da]"}, "da and db are side by side as a and b were: da first"),
-        ({"np.concatenate([da, db], axis=-1)": "da + db"}, SIDE_BY_SIDE),
-        ({"np.concatenate([da, db], axis=-1)": "np.concatenate([da, db])"}, SIDE_BY_SIDE),
-        (
+        Mistake({", dh * a * s\n": ", dh * a\n"}, "db = dh · silu(a): the sigmoid is missing"),
+        Mistake({", dh * a * s\n": ", dh * s\n"}, "db = dh · silu(a): a is missing"),
+        Mistake({", dh * a * s\n": ", dh\n"}, "db = dh · silu(a): the gradient of one factor has the other one in it"),
+        Mistake({"[da, db]": "[db, da]"}, "da and db are side by side as a and b were: da first"),
+        Mistake({"np.concatenate([da, db], axis=-1)": "da + db"}, SIDE_BY_SIDE),
+        Mistake({"np.concatenate([da, db], axis=-1)": "np.concatenate([da, db])"}, SIDE_BY_SIDE),
+        Mistake(
             {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
-            "the gradients of the two maps are exchanged",
+            explanations.MAPS_EXCHANGED,
         ),
-    ],
+    ),
     gradients=("dx", "grads"),
     title="the feed-forward layer with its gate, both directions",
     page="gradients/activations",
@@ -275,52 +291,51 @@ def rotary_cases(rng):
 NEIGHBOURS = "a pair is i and i + K/2, the two halves of a head, not two neighbours"
 EXPONENT = "the angle is t · base^(-2i/K): the factor 2 is missing in the exponent"
 
-GPT.add(
-    "rotary",
-    rotary_cases,
-    [
-        (
+ROTARY = part(
+    label="rotary",
+    cases=rotary_cases,
+    mistakes=(
+        Mistake(
             {
                 "a, b = np.split(x, 2, axis=-1)": "a, b = x[..., ::2], x[..., 1::2]",
                 "np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)": "np.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape)",
             },
             NEIGHBOURS,
         ),
-        (
-            {"a, b = np.split(x, 2, axis=-1)": "a, b = x[..., ::2], x[..., 1::2]"},
-            NEIGHBOURS,
-        ),
-        (
+        Mistake({"a, b = np.split(x, 2, axis=-1)": "a, b = x[..., ::2], x[..., 1::2]"}, NEIGHBOURS),
+        Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos + b * sin, b * cos - a * sin"},
             "the pair is turned in the other direction: (a cos - b sin, a sin + b cos)",
         ),
-        (
+        Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos - b * sin, b * cos - a * sin"},
             "one sign is wrong: (a cos - b sin, a sin + b cos)",
         ),
-        (
+        Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos + b * sin, a * sin + b * cos"},
             "one sign is wrong: (a cos - b sin, a sin + b cos)",
         ),
-        (
+        Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos - b * sin, a * cos + b * sin"},
             "the second entry is a sin + b cos: sine and cosine are exchanged",
         ),
-        (
+        Mistake(
             {"np.cos(angles).astype(x.dtype), np.sin(angles)": "np.sin(angles).astype(x.dtype), np.cos(angles)"},
             "sine and cosine are exchanged: at position 0 nothing is turned",
         ),
-        ({"-2 * np.arange(K // 2) / K": "-np.arange(K // 2) / K"}, EXPONENT),
-        (
+        Mistake({"-2 * np.arange(K // 2) / K": "-np.arange(K // 2) / K"}, EXPONENT),
+        Mistake(
             {"-2 * np.arange(K // 2) / K": "-2 * np.arange(K // 2) / (K // 2)"},
             "the exponent is -2i/K, with the whole width K of a head",
         ),
-        (
+        Mistake(
             {"-2 * np.arange(K // 2) / K": "2 * np.arange(K // 2) / K"},
             "the exponent is negative: the later a pair, the more slowly it turns",
         ),
-        ({"np.arange(T)[:, None]": "(np.arange(T) + 1)[:, None]"}, "the first position is 0: it is not turned at all"),
-        (
+        Mistake(
+            {"np.arange(T)[:, None]": "(np.arange(T) + 1)[:, None]"}, "the first position is 0: it is not turned at all"
+        ),
+        Mistake(
             {
                 "T, K = x.shape[-2:]": "T, K = x.shape[1], x.shape[-1]",
                 "turned(x, sin):\n": "turned(x, sin):\n        x = x.swapaxes(1, 2)\n",
@@ -328,16 +343,16 @@ GPT.add(
             },
             "this turns by the number of the head: the positions are the axis before the last",
         ),
-        (
+        Mistake(
             {"T, K = x.shape[-2:]": "T, K = x.shape[1], x.shape[-1]"},
             "T is the axis before the last of x (B, H, T, K); the second one is that of the heads",
         ),
-        (
+        Mistake(
             {"turned(dy, -sin)": "turned(dy, sin)"},
             "the backward pass turns by the same angle again: turn back, with -sin",
         ),
-        ({"turned(dy, -sin)": "dy"}, "the gradient is not turned back: it needs the opposite angle, -sin"),
-    ],
+        Mistake({"turned(dy, -sin)": "dy"}, "the gradient is not turned back: it needs the opposite angle, -sin"),
+    ),
     gradients=("dx",),
     float64_from="cos and sin of positions are float64: convert them, as in np.cos(angles).astype(x.dtype)",
     title="positions that turn, forward and backward",
@@ -357,3 +372,5 @@ GPT.add(
     ),
     hint_for={"neighbours": 2, "-sin|dx|not written": 3},
 )
+
+EXERCISES = (EMBED, RMS_NORM, FEED_FORWARD, ROTARY)

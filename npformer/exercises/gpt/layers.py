@@ -1,13 +1,14 @@
 """Exercises 5 to 9: attention, a layer, and the whole model."""
 
-from npformer.exercises.exercise import Case, draw, sizes
-from npformer.exercises.gpt.track import GPT, layer, model, take
-from npformer.exercises.transformer import BUILD
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, draw, sizes
+from npformer.exercises.gpt.page import layer, model, part, taken
+from npformer.exercises.transformer import backward, forward
 from npformer.exercises.transformer.forward import ROOT_OF_INT
 from npformer.exercises.transformer.layers import ALTERNATE, MERGED_BY_RESHAPE, SPLIT_BY_RESHAPE
 
-take(BUILD.parts["attention"])
-take(BUILD.parts["attention_backward"])
+ATTENTION = taken(forward.ATTENTION)
+ATTENTION_BACKWARD = taken(backward.ATTENTION_BACKWARD)
 
 
 def self_attention_cases(rng):
@@ -36,94 +37,80 @@ NOT_TURNED_BACK = (
     "dq and dk are gradients of the turned q and k: turn them back with the functions that rotary returned"
 )
 
-GPT.add(
-    "self_attention",
-    self_attention_cases,
-    [
-        (
+SELF_ATTENTION = part(
+    label="self_attention",
+    cases=self_attention_cases,
+    mistakes=(
+        Mistake(
             {MASK: "np.ones((x.shape[1], x.shape[1]), dtype=bool)"},
             "there is no causal mask: a position may see itself and those before it, np.tri(T, dtype=bool)",
         ),
-        ({MASK: f"{MASK}.T"}, "the causal mask is upside down: True on and below the diagonal, as np.tri has it"),
-        (
+        Mistake(
+            {MASK: f"{MASK}.T"}, "the causal mask is upside down: True on and below the diagonal, as np.tri has it"
+        ),
+        Mistake(
             {MASK: "np.tri(x.shape[1], k=-1, dtype=bool)"},
             "a position has to see itself, too: the diagonal of the mask is True",
         ),
-        (
+        Mistake(
             {MASK: "np.tri(x.shape[1], k=1, dtype=bool)"},
             "each position also sees the next one: the mask is True on and below the diagonal, np.tri(T, dtype=bool)",
         ),
-        (
+        Mistake(
             {MASK: f"{MASK} & ~np.tri(x.shape[1], k=-2, dtype=bool)"},
             "a position sees only itself and the one before: it may see all those before it, np.tri(T, dtype=bool)",
         ),
-        ({MASK: "np.eye(x.shape[1], dtype=bool)"}, "a position sees only itself: it may see those before it, too"),
-        ({MASK: "np.tri(x.shape[0], dtype=bool)"}, "the mask has a row for each position: T is x.shape[1]"),
-        ({TURN: "q_backward = k_backward = lambda dy: dy"}, "q and k are not turned: rotary is missing"),
-        (
+        Mistake(
+            {MASK: "np.eye(x.shape[1], dtype=bool)"}, "a position sees only itself: it may see those before it, too"
+        ),
+        Mistake({MASK: "np.tri(x.shape[0], dtype=bool)"}, "the mask has a row for each position: T is x.shape[1]"),
+        Mistake({TURN: "q_backward = k_backward = lambda dy: dy"}, "q and k are not turned: rotary is missing"),
+        Mistake(
             {TURN: "(q, q_backward), k_backward = rotary(q), lambda dy: dy"},
             "only q is turned: a score depends on a distance if both are",
         ),
-        (
+        Mistake(
             {TURN: "q_backward, (k, k_backward) = lambda dy: dy, rotary(k)"},
             "only k is turned: a score depends on a distance if both are",
         ),
-        (
+        Mistake(
             {TURN: "(q, q_backward), (k, k_backward), (v, _) = rotary(q), rotary(k), rotary(v)"},
             "v is turned, too: a position decides where to look, not what is found there",
         ),
-        (
+        Mistake(
             {
                 TURN: "q, k = (split_heads(rotary(merge_heads(part))[0], n_heads) for part in (q, k))\n    q_backward = k_backward = lambda dy: dy",
             },
             "q and k are turned before they are split: each head is turned alone, (B, H, T, K)",
         ),
-        (
+        Mistake(
             {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
-            "the map out is missing after the heads are merged",
+            explanations.NO_MAP_OUT,
         ),
-        (
-            {"merge_heads(heads))": "heads.reshape(x.shape))"},
-            MERGED_BY_RESHAPE,
-        ),
-        (
-            {HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"},
-            "first split qkv into q, k and v, each of width D, then each of them into heads",
-        ),
-        ({"q, k, v = (": "k, q, v = ("}, "the three parts of qkv are query, key, value, in this order"),
-        ({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
-        ({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
-        ({TURN_BACK: "(dq, dk, dv)"}, NOT_TURNED_BACK),
-        (
+        Mistake({"merge_heads(heads))": "heads.reshape(x.shape))"}, MERGED_BY_RESHAPE),
+        Mistake({HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"}, explanations.PARTS_BEFORE_HEADS),
+        Mistake({"q, k, v = (": "k, q, v = ("}, explanations.ORDER_OF_PARTS),
+        Mistake({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
+        Mistake({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
+        Mistake({TURN_BACK: "(dq, dk, dv)"}, NOT_TURNED_BACK),
+        Mistake(
             {TURN_BACK: "(rotary(dq)[0], rotary(dk)[0], dv)"},
             "dq and dk are turned once more: turn them back with the functions that rotary returned",
         ),
-        (
+        Mistake(
             {TURN_BACK: "(k_backward(dk), q_backward(dq), dv)"},
             "dq and dk are exchanged: q was the first part, k the second",
         ),
-        ({TURN_BACK: "(q_backward(dq), k_backward(dk), k_backward(dv))"}, "dv is turned, but v was not"),
-        (
-            {"split_heads(dheads, n_heads)": "dheads"},
-            "the gradient of the merged heads has to be split before it goes back through attention",
-        ),
-        (
-            {"[merge_heads(part) for part in": "[part for part in"},
-            "dq, dk, dv have to be merged before they go back through the map qkv",
-        ),
-        (
-            {"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"},
-            "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them",
-        ),
-        (
-            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
-            "dq, dk, dv are concatenated in another order than q, k, v were split",
-        ),
-        (
+        Mistake({TURN_BACK: "(q_backward(dq), k_backward(dk), k_backward(dv))"}, "dv is turned, but v was not"),
+        Mistake({"split_heads(dheads, n_heads)": "dheads"}, explanations.NOT_SPLIT_AGAIN),
+        Mistake({"[merge_heads(part) for part in": "[part for part in"}, explanations.NOT_MERGED_AGAIN),
+        Mistake({"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"}, explanations.NOT_SIDE_BY_SIDE),
+        Mistake({"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"}, explanations.OTHER_ORDER),
+        Mistake(
             {'{"qkv": qkv_grads, "out": out_grads}': '{"qkv": out_grads, "out": qkv_grads}'},
-            "the gradients of the two maps are exchanged",
+            explanations.MAPS_EXCHANGED,
         ),
-    ],
+    ),
     gradients=("dx", "grads"),
     float64_from=ROOT_OF_INT,
     title="causal self-attention of many heads, both directions",
@@ -175,43 +162,39 @@ NORMALISED = "what a sublayer reads is normalised: attention reads norm(x0), the
 NORM_OF_SUM = "the sum is normalised, as in the Transformer of 2017: here it is what each sublayer reads"
 PAST = "x0 and x1 are used twice: what goes past the two sublayers is missing in the gradients"
 
-GPT.add(
-    "decoder_layer",
-    layer_cases,
-    [
-        ({"x1 = x0 + attended": "x1 = h0 + attended", "return x1 + fed": "return h1 + fed"}, INPUT_ITSELF),
-        ({"x1 = x0 + attended": "x1 = h0 + attended"}, INPUT_ITSELF),
-        ({"return x1 + fed": "return h1 + fed"}, INPUT_ITSELF),
-        (
+DECODER_LAYER = part(
+    label="decoder_layer",
+    cases=layer_cases,
+    mistakes=(
+        Mistake({"x1 = x0 + attended": "x1 = h0 + attended", "return x1 + fed": "return h1 + fed"}, INPUT_ITSELF),
+        Mistake({"x1 = x0 + attended": "x1 = h0 + attended"}, INPUT_ITSELF),
+        Mistake({"return x1 + fed": "return h1 + fed"}, INPUT_ITSELF),
+        Mistake(
             {"x1 = x0 + attended": "x1 = attended"},
             "the residual connection round the attention is missing: x0 + attended",
         ),
-        (
+        Mistake(
             {"return x1 + fed": "return fed"},
             "the residual connection round the feed-forward layer is missing: x1 + fed",
         ),
-        (
-            {"x1 = x0 + attended": "x1 = x0"},
-            "the result of the attention is missing: x0 + attended",
+        Mistake({"x1 = x0 + attended": "x1 = x0"}, explanations.NO_ATTENDED),
+        Mistake({"return x1 + fed": "return x1"}, explanations.NO_FED),
+        Mistake({"return x1 + fed": "return x0 + fed"}, explanations.FED_ADDED_TO_X0),
+        Mistake({ATTEND: ATTEND.replace("h0", "x0")}, NORMALISED),
+        Mistake({FEED: FEED.replace("h1", "x1")}, NORMALISED),
+        Mistake({ATTEND: ATTEND.replace("h0", "x0"), FEED: FEED.replace("h1", "x1")}, NORMALISED),
+        Mistake(
+            {FEED: FEED.replace("h1", "h0")}, "the feed-forward layer reads norm(x1), after the attention, not norm(x0)"
         ),
-        (
-            {"return x1 + fed": "return x1"},
-            "the result of the feed-forward layer is missing: x1 + fed",
-        ),
-        ({"return x1 + fed": "return x0 + fed"}, "the feed-forward layer's result is added to x1, not to x0"),
-        ({ATTEND: ATTEND.replace("h0", "x0")}, NORMALISED),
-        ({FEED: FEED.replace("h1", "x1")}, NORMALISED),
-        ({ATTEND: ATTEND.replace("h0", "x0"), FEED: FEED.replace("h1", "x1")}, NORMALISED),
-        ({FEED: FEED.replace("h1", "h0")}, "the feed-forward layer reads norm(x1), after the attention, not norm(x0)"),
-        (
+        Mistake(
             {'rms_norm(params["feed_forward_norm"], x1)': 'rms_norm(params["feed_forward_norm"], x0)'},
             "the feed-forward layer reads norm(x1), after the attention, not norm(x0)",
         ),
-        (
+        Mistake(
             {'"attention_norm"': '"@"', '"feed_forward_norm"': '"attention_norm"', '"@"': '"feed_forward_norm"'},
-            "the two normalisations are exchanged",
+            explanations.NORMS_EXCHANGED,
         ),
-        (
+        Mistake(
             {
                 ATTEND: ATTEND.replace("h0", "x0"),
                 "x1 = x0 + attended": 'x1 = rms_norm(params["attention_norm"], x0 + attended)[0]',
@@ -220,49 +203,50 @@ GPT.add(
             },
             NORM_OF_SUM,
         ),
-        (
+        Mistake(
             {
                 ATTEND: ATTEND.replace("h0", "x0"),
                 "x1 = x0 + attended": 'x1 = rms_norm(params["attention_norm"], x0 + attended)[0]',
             },
             NORM_OF_SUM,
         ),
-        (
+        Mistake(
             {
                 FEED: FEED.replace("h1", "x1"),
                 "return x1 + fed": 'return rms_norm(params["feed_forward_norm"], x1 + fed)[0]',
             },
             NORM_OF_SUM,
         ),
-        ({"dx1 = dx2 + dnormed": "dx1 = dnormed", "return dx1 + dnormed": "return dnormed"}, PAST),
-        (
+        Mistake({"dx1 = dx2 + dnormed": "dx1 = dnormed", "return dx1 + dnormed": "return dnormed"}, PAST),
+        Mistake(
             {"return dx1 + dnormed": "return dnormed"},
             "x0 is used twice: what goes past the attention, dx1, is missing in the result",
         ),
-        (
+        Mistake(
             {"dx1 = dx2 + dnormed": "dx1 = dnormed"},
             "x1 is used twice: what goes past the feed-forward layer, dx2, is missing",
         ),
-        (
-            {"dx1 = dx2 + dnormed": "dx1 = dx2"},
-            "x1 is used twice: what comes through the feed-forward layer is missing",
-        ),
-        (
+        Mistake({"dx1 = dx2 + dnormed": "dx1 = dx2"}, explanations.NOT_THROUGH_FEED_FORWARD),
+        Mistake(
             {"return dx1 + dnormed": "return dx2 + dnormed"},
             "what goes past the attention is the gradient of x1 = x0 + attended, not dx2",
         ),
-        (
+        Mistake(
             {"return dx1 + dnormed": "return dx1 + dnormed + dx2"},
             "dx2 is counted twice: dx1 has it already, and x0 acts on x2 through x1 alone",
         ),
-        (
+        Mistake(
             {"attend_backward(dx1)": "attend_backward(dx2)"},
             "attention gets the gradient of x1 = x0 + attended, not dx2",
         ),
-        ({"dx1 = dx2 + dnormed": "dx1 = dx2 + dh1"}, "the gradient has to go back through the second normalisation"),
-        ({"return dx1 + dnormed": "return dx1 + dh0"}, "the gradient has to go back through the first normalisation"),
-    ],
-    results=("x2",),
+        Mistake(
+            {"dx1 = dx2 + dnormed": "dx1 = dx2 + dh1"}, "the gradient has to go back through the second normalisation"
+        ),
+        Mistake(
+            {"return dx1 + dnormed": "return dx1 + dh0"}, "the gradient has to go back through the first normalisation"
+        ),
+    ),
+    result_names=("x2",),
     gradients=("dx0", "grads"),
     title="a whole layer, forward and backward",
     page="gradients/residual",
@@ -304,60 +288,60 @@ def gpt_cases(rng):
 IS_LAYER = ' if name != "norm"'
 LAST_NORM = 'y, norm_backward = rms_norm(params["layers"]["norm"], x)'
 
-GPT.add(
-    "gpt",
-    gpt_cases,
-    [
-        (
+WHOLE_MODEL = part(
+    label="gpt",
+    cases=gpt_cases,
+    mistakes=(
+        Mistake(
             {
                 LAST_NORM: "y, norm_backward = x, lambda dy: (dy, params['layers']['norm'])",
             },
             "the last normalisation is missing, after the layers: its gain is params['layers']['norm']",
         ),
-        (
+        Mistake(
             {
                 "    for name in names:\n        x, ": "    x = x * x.shape[-1] ** 0.5\n    for name in names:\n        x, "
             },
             "the rows of the table are taken as they are: the factor √D belongs to positions that are added",
         ),
-        (
+        Mistake(
             {"    def backward": "    logits = softmax(logits)\n\n    def backward"},
             "the logits are wanted as they are: softmax comes later, with the loss and in write",
         ),
-        ({IS_LAYER: ""}, '"norm" is not a layer: leave it out of the loop'),
-        (
+        Mistake({IS_LAYER: ""}, '"norm" is not a layer: leave it out of the loop'),
+        Mistake(
             {"x, layer_backwards[name] = decoder_layer": "_, layer_backwards[name] = decoder_layer"},
             "the layers have no effect: each reads what the one before it has returned, x, … = decoder_layer(…, x, n_heads)",
         ),
-        (
+        Mistake(
             {"for name in names:": "for name in reversed(names):"},
             "the layers are called in the order of params['layers'], the last one last",
         ),
-        (
+        Mistake(
             {"for name in reversed(names):": "for name in names:"},
             "the backward functions of the layers are called in reverse order",
         ),
-        (
+        Mistake(
             {"layer_backwards[name](dx)": "layer_backwards[names[-1]](dx)"},
             "each layer has a backward function of its own: keep all of them, not the last one",
         ),
-        (
+        Mistake(
             {'dx, grads["layers"][name] = layer_backwards': '_, grads["layers"][name] = layer_backwards'},
             "a layer's gradient goes on to the layer before it: dx, … = the backward function (dx)",
         ),
-        (
+        Mistake(
             {
                 'dx, grads["layers"]["norm"] = norm_backward(dy)': 'dx, grads["layers"]["norm"] = dy, norm_backward(dy)[1]'
             },
             "the gradient has to go back through the last normalisation before the layers",
         ),
-        ({"embed_backward(dx)": "embed_backward(dy)"}, "the table gets what the first layer returns, not dy"),
-        (
+        Mistake({"embed_backward(dx)": "embed_backward(dy)"}, "the table gets what the first layer returns, not dy"),
+        Mistake(
             {'linear(params["output"], y)': 'linear({"weight": params["embedding"].T}, y)'},
             "the output has a matrix of its own, params['output']: the table is not used again",
         ),
-    ],
-    results=("logits",),
+    ),
+    result_names=("logits",),
     gradients=("grads",),
     title="the whole model, forward and backward",
     page="descendants/decoder-only",
@@ -377,3 +361,5 @@ GPT.add(
     ),
     hint_for={"keep all": 1, "has returned": 2, "backward|gradient|grads|the table gets": 3},
 )
+
+EXERCISES = (ATTENTION, ATTENTION_BACKWARD, SELF_ATTENTION, DECODER_LAYER, WHOLE_MODEL)

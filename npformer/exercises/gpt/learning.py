@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, draw, sizes
-from npformer.exercises.gpt.track import GPT, model, take
-from npformer.exercises.transformer import BUILD
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, draw, sizes
+from npformer.exercises.gpt.page import model, part, taken
+from npformer.exercises.transformer import layers
 
 
 def loss_cases(rng):
@@ -21,60 +22,64 @@ def loss_cases(rng):
 LOG_OF_0 = "log(softmax) is log(0) for an improbable character: compute x - log Σ exp(x) without the quotient"
 MEAN_OF_LOSS, MEAN_OF_GRADIENT = ".sum() / wanted.sum(), (", "wanted) / wanted.sum()"
 
-GPT.add(
-    "cross_entropy",
-    loss_cases,
-    [
-        (
+CROSS_ENTROPY = part(
+    label="cross_entropy",
+    cases=loss_cases,
+    mistakes=(
+        Mistake(
             {"return -(wanted": "return (wanted"},
             "the loss has the wrong sign: -log p of the right character is positive",
         ),
-        ({"(np.exp(log_p) - wanted)": "(wanted - np.exp(log_p))"}, "the gradient has the wrong sign: p - wanted"),
-        (
+        Mistake({"(np.exp(log_p) - wanted)": "(wanted - np.exp(log_p))"}, explanations.SIGN_OF_GRADIENT),
+        Mistake(
             {MEAN_OF_GRADIENT: "wanted)"},
             "the gradient is not divided by the number of characters: the loss is a mean",
         ),
-        ({MEAN_OF_LOSS: ".sum(), ("}, "the loss is the mean over the characters, not the sum"),
-        (
+        Mistake({MEAN_OF_LOSS: ".sum(), ("}, "the loss is the mean over the characters, not the sum"),
+        Mistake(
             {MEAN_OF_LOSS: ".sum(), (", MEAN_OF_GRADIENT: "wanted)"},
             "the loss is the mean over the characters, not the sum; so is its gradient",
         ),
-        (
+        Mistake(
             {MEAN_OF_LOSS: ".mean(), ("},
             "this mean divides by B T V: the number of characters is B T, the size of targets",
         ),
-        (
+        Mistake(
             {MEAN_OF_LOSS: ".sum() / len(wanted), (", MEAN_OF_GRADIENT: "wanted) / len(wanted)"},
             "loss and gradient are divided by B: there are B T characters",
         ),
-        (
+        Mistake(
             {MEAN_OF_GRADIENT: "wanted) / len(wanted)"},
             "the gradient is divided by B: there are B T characters",
         ),
-        ({MEAN_OF_GRADIENT: "wanted) / wanted.size"}, "the gradient is divided by B T V: there are B T characters"),
-        ({"np.exp(log_p) - wanted": "np.exp(log_p)"}, "the 1 of the right character is not subtracted: p - wanted"),
-        ({"np.exp(log_p) - wanted": "log_p - wanted"}, "p is wanted in the gradient, not log p"),
-        (
+        Mistake(
+            {MEAN_OF_GRADIENT: "wanted) / wanted.size"}, "the gradient is divided by B T V: there are B T characters"
+        ),
+        Mistake(
+            {"np.exp(log_p) - wanted": "np.exp(log_p)"}, "the 1 of the right character is not subtracted: p - wanted"
+        ),
+        Mistake({"np.exp(log_p) - wanted": "log_p - wanted"}, "p is wanted in the gradient, not log p"),
+        Mistake(
             {"-(wanted * log_p).sum() / wanted.sum()": "-(wanted * log_p)[:, -1].sum() / len(wanted)"},
             "this is the loss of the last position: every position predicts a character, and all count",
         ),
-        (
+        Mistake(
             {"shifted - np.log(np.exp(shifted)": "shifted - np.log2(np.exp(shifted)"},
             "the natural logarithm is wanted, np.log",
         ),
-        ({"-(wanted * log_p)": "-(wanted * np.exp(log_p))"}, "the logarithm of p is missing in the loss"),
-        ({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, "exp overflows: subtract each row's maximum first"),
-        (
+        Mistake({"-(wanted * log_p)": "-(wanted * np.exp(log_p))"}, "the logarithm of p is missing in the loss"),
+        Mistake({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW),
+        Mistake(
             {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},
             LOG_OF_0,
         ),
-        ({"(wanted * log_p).sum()": "np.log((wanted * np.exp(log_p)).sum(axis=-1)).sum()"}, LOG_OF_0),
-        (
+        Mistake({"(wanted * log_p).sum()": "np.log((wanted * np.exp(log_p)).sum(axis=-1)).sum()"}, LOG_OF_0),
+        Mistake(
             {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits) + 1e-9)"},
             "a small number in the logarithm hides log(0), and is wrong: compute x - log Σ exp(x) without the quotient",
         ),
-    ],
-    results=("loss", "dlogits"),
+    ),
+    result_names=("loss", "dlogits"),
     float64_from="np.eye(V) is float64; np.eye(V, dtype=logits.dtype) has the dtype of the logits",
     title="the loss, and its gradient",
     page="gradients/cross-entropy",
@@ -94,7 +99,7 @@ GPT.add(
     hint_for={"overflow|log[(]|logarithm|nan": 2, "log p|divide|mean": 3},
 )
 
-take(BUILD.parts["adam_step"])
+ADAM_STEP = taken(layers.ADAM_STEP)
 
 
 class Draws(np.random.Generator):
@@ -132,52 +137,58 @@ NEWEST = "logits[0, -1]"
 DIVIDED = "softmax(logits[0, -1] / temperature)"
 APPEND = "ids = np.append(ids, rng.choice(len(p), p=p))"
 
-GPT.add(
-    "write",
-    write_cases,
-    [
-        ({"/ temperature": "* temperature"}, "the logits are divided by the temperature, not multiplied"),
-        ({" / temperature": ""}, "the temperature is not used: the logits are divided by it"),
-        (
+WRITE = part(
+    label="write",
+    cases=write_cases,
+    mistakes=(
+        Mistake({"/ temperature": "* temperature"}, "the logits are divided by the temperature, not multiplied"),
+        Mistake({" / temperature": ""}, "the temperature is not used: the logits are divided by it"),
+        Mistake(
             {DIVIDED: "softmax(logits[0, -1]) / temperature"},
             "the temperature divides the logits, before softmax, not p",
         ),
-        (
+        Mistake(
             {NEWEST: "logits[0, 0]"},
             "this is what follows the first character: the newest position is the last, -1, of one passage, ids[None, …]",
         ),
-        (
+        Mistake(
             {"rng.choice(len(p), p=p)": "p.argmax()"},
             "this takes the most probable character: draw one, with rng.choice",
         ),
-        ({", p=p": ""}, "every character is drawn with the same probability: rng.choice needs p=p"),
-        (
+        Mistake({", p=p": ""}, "every character is drawn with the same probability: rng.choice needs p=p"),
+        Mistake(
             {"ids[None, -context:]": "ids[None]"},
             "the model reads the whole text: it reads the last characters alone, as many as context says",
         ),
-        (
+        Mistake(
             {"-context:": "-1:"},
             "this is the newest character alone: the model reads those before it, too, as many as context says",
         ),
-        ({"-context:": "-context - 1:"}, "this is one character more than context says"),
-        (
+        Mistake({"-context:": "-context - 1:"}, "this is one character more than context says"),
+        Mistake(
             {APPEND: APPEND.replace("append(ids", "append(ids[1:]")},
             "the oldest character is dropped: only what the model reads is cut, not the text",
         ),
-        ({"-context:": ":context"}, "this is the beginning of the text: the model reads its end, ids[-context:]"),
-        (
+        Mistake(
+            {"-context:": ":context"}, "this is the beginning of the text: the model reads its end, ids[-context:]"
+        ),
+        Mistake(
             {"    return ids": "    return ids[-n_more:]"},
             "the text that was given is missing: the result begins with it",
         ),
-        (
+        Mistake(
             {"range(n_more)": "range(n_more - len(ids))"},
             "n_more characters are added, however long the given text is",
         ),
-        ({"range(n_more)": "range(n_more - 1)"}, "there is one character too few"),
-        ({APPEND: "ids = np.append(rng.choice(len(p), p=p), ids)"}, "a new character is put at the end of the text"),
-        ({"ids[None, -context:]": "ids[-context:]"}, "gpt reads a batch of passages: ids[None, …] is a batch of one"),
-    ],
-    results=("ids",),
+        Mistake({"range(n_more)": "range(n_more - 1)"}, "there is one character too few"),
+        Mistake(
+            {APPEND: "ids = np.append(rng.choice(len(p), p=p), ids)"}, "a new character is put at the end of the text"
+        ),
+        Mistake(
+            {"ids[None, -context:]": "ids[-context:]"}, "gpt reads a batch of passages: ids[None, …] is a batch of one"
+        ),
+    ),
+    result_names=("ids",),
     title="draw one character after another",
     page="decoding/sampling",
     task="""
@@ -194,3 +205,5 @@ GPT.add(
     ),
     hint_for={"context": 2, "newest": 3, "reads": 2, "put at the end|was given": 3},
 )
+
+EXERCISES = (CROSS_ENTROPY, ADAM_STEP, WRITE)

@@ -1,8 +1,9 @@
-"""The track ``npformer exercises gpt``: what its exercises and its file have in common."""
+"""The track of one's own GPT: ``npformer exercises gpt``."""
 
+from npformer.exercises.gpt import blocks, layers, learning
+from npformer.exercises.gpt.page import NAME, PAGE
 from npformer.exercises.start import explained
-from npformer.exercises.track import Page, Track
-from npformer.exercises.track.cases import noisy
+from npformer.exercises.track import Track
 from npformer.extras import PAGES
 
 HEADER = '''"""Your own GPT: a decoder-only Transformer that learns to write, forward and backward, in NumPy alone.
@@ -24,27 +25,13 @@ def pages(number, part):
 
 
 GPT = Track(
-    name="gpt",
+    name=NAME,
     command="gpt",
     file_name="gpt.py",
     mark="npformer exercises gpt check",
-    page=Page("one_page_gpt.py"),
+    page=PAGE,
+    exercises=(*blocks.EXERCISES, *layers.EXERCISES, *learning.EXERCISES),
     title="your own GPT",
     header=HEADER,
     pointer=pages,
 )
-
-
-def model(rng, D, F=5, n_layers=1, vocab=7):
-    """Parameters of a whole model."""
-    return noisy(rng, GPT.page.module.init(rng, vocab, D, n_layers, F, dtype=float))
-
-
-def layer(rng, D, F=5):
-    """Parameters of a layer."""
-    return model(rng, D, F)["layers"]["0"]
-
-
-def take(part):
-    """Add an exercise of build, whose function is the same on both pages, letter by letter."""
-    GPT.add_like(part, one_page=GPT.page, answer=getattr(GPT.page.module, part.function_name))

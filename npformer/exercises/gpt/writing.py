@@ -6,12 +6,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from npformer.exercises.exercise import Complaint
 from npformer.exercises.gpt.text import Characters
+from npformer.exercises.track.training import check_loss
 from npformer.progress import progress_bar, say
 
 SIZES = {"d_model": 96, "n_layers": 3, "d_ff": 256}
-N_HEADS, LENGTH, BATCH, PEAK, WARMUP = 4, 64, 16, 0.003, 100
+N_HEADS = 4
+LENGTH = 64  # characters of a passage
+BATCH = 16  # passages
+PEAK = 0.003  # the largest learning rate
+WARMUP = 100  # steps
 SHOWN = 0, 100, 300  # steps at which it shows what it writes, besides the last
 N_MEASURED = 64  # passages of the held-out text
 N_WRITTEN = 600  # characters, at the end
@@ -49,10 +53,7 @@ class Writer:
                 start = time.perf_counter()
                 batch = self.passages(self.read, self.rng, BATCH)
                 loss, grads = self.model.loss_and_grad(self.params, batch, N_HEADS)
-                if not np.isfinite(loss):
-                    raise Complaint(
-                        f"the loss is {loss} in step {step}: which of your functions has changed since its check?"
-                    )
+                check_loss(loss, step)
                 lr = PEAK * min(step / WARMUP, (n_steps + 1 - step) / n_steps)
                 self.model.adam_step(self.params, grads, means, step, lr)
                 seconds = time.perf_counter() - start

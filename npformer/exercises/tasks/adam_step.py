@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def adam_step(param, grad, m, v, step, lr, beta1, beta2, eps):
@@ -31,7 +32,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=adam_step,
     title="a step of Adam, with its bias correction",
     page="training/adam",
@@ -64,14 +65,11 @@ exercise = Exercise(
             {" / (1 - beta1**step)": "", " / (1 - beta2**step)": ""},
             "the bias correction is missing: the first step then is too large",
         ),
-        Mistake({" / (1 - beta1**step)": ""}, "the bias correction of m is missing"),
-        Mistake({" / (1 - beta2**step)": ""}, "the bias correction of v is missing"),
-        Mistake(
-            {"**step": "**(step + 1)"},
-            "the exponent of the bias correction is one too large: step is 1 for the first step",
-        ),
+        Mistake({" / (1 - beta1**step)": ""}, explanations.NO_CORRECTION_OF_M),
+        Mistake({" / (1 - beta2**step)": ""}, explanations.NO_CORRECTION_OF_V),
+        Mistake({"**step": "**(step + 1)"}, explanations.EXPONENT_TOO_LARGE),
         Mistake({"**step": ""}, "the bias correction has no exponent: 1 - beta^step"),
-        Mistake({"(np.sqrt(v_hat) + eps)": "np.sqrt(v_hat + eps)"}, "eps belongs outside of the root here: √v̂ + eps"),
+        Mistake({"(np.sqrt(v_hat) + eps)": "np.sqrt(v_hat + eps)"}, explanations.EPS_IN_ROOT),
         Mistake({"np.sqrt(v_hat)": "v_hat"}, "the root of v̂ is missing"),
         Mistake({"(1 - beta2) * grad**2": "(1 - beta2) * grad"}, "v is a mean of the squares of the gradient"),
         Mistake(

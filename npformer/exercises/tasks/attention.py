@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 from npformer.reference import softmax
 
 
@@ -28,7 +29,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=attention,
     title="scaled dot-product attention",
     page="attention/one-head",
@@ -45,11 +46,11 @@ exercise = Exercise(
     expected=reference.attention,
     cases=cases,
     mistakes=(
-        Mistake({"softmax(scores)": "scores"}, "the softmax is missing: the weights of a query have to sum to 1"),
+        Mistake({"softmax(scores)": "scores"}, explanations.NO_SOFTMAX),
         Mistake({"weights @ v, weights": "weights, weights @ v"}, "the results are exchanged: first out, then weights"),
-        Mistake({" / np.sqrt(K)": ""}, "the scores are not divided by √K"),
-        Mistake({"/ np.sqrt(K)": "/ K"}, "the scores are divided by K, not by √K"),
-        Mistake({"/ np.sqrt(K)": "* np.sqrt(K)"}, "the scores are multiplied by √K, not divided by it"),
+        Mistake({" / np.sqrt(K)": ""}, explanations.NOT_DIVIDED),
+        Mistake({"/ np.sqrt(K)": "/ K"}, explanations.DIVIDED_BY_K),
+        Mistake({"/ np.sqrt(K)": "* np.sqrt(K)"}, explanations.MULTIPLIED_BY_ROOT),
         Mistake(
             {"q.shape[-1]": "len(q)"},
             "the scores are divided by the root of len(q), which counts the first axis: K is the last one, q.shape[-1]",

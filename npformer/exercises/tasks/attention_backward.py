@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 from npformer.reference import softmax_backward
 
 
@@ -37,7 +38,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=attention_backward,
     title="the backward pass of attention",
     page="gradients/attention",
@@ -77,8 +78,7 @@ exercise = Exercise(
             "the backward pass of softmax is more than y · dy: it subtracts Σ_s dweights · weights in each row",
         ),
         Mistake(
-            {"softmax_backward(dweights, weights)": "dweights * weights * (1 - weights)"},
-            "this is the derivative of a weight with respect to its own score: it depends on all scores of its row",
+            {"softmax_backward(dweights, weights)": "dweights * weights * (1 - weights)"}, explanations.OWN_SCORE_ONLY
         ),
         Mistake(
             {"@ k\n": "@ q\n", "@ q\n    return": "@ k\n    return"},

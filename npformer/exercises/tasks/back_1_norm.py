@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.exercises import one_word
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def back_1_norm(dy, s):
@@ -19,7 +19,7 @@ def cases(rng):
     return [Case(one_word.SENTENCE, one_word.dy, one_word.s2), Case("another word", *draw(rng, 2, D))]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=back_1_norm,
     title="one layer back, 1 (step 6 back): the second normalisation",
     page="gradients/residual",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.exercises import one_word
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def back_2_feed_forward(ds, x, W1, b1, W2):
@@ -28,7 +28,7 @@ def forward(x, W1, b1, W2):
     return x + np.where(h.real > 0, h, 0) @ W2
 
 
-exercise = Exercise(
+exercise = Task(
     answer=back_2_feed_forward,
     title="one layer back, 2 (step 5 back): the feed-forward layer",
     page="gradients/residual",

@@ -4,7 +4,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.exercises import one_word
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def back_3_norm(dx, s, gain):
@@ -28,7 +28,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=back_3_norm,
     title="one layer back, 3 (step 4 back): the first normalisation",
     page="gradients/residual",

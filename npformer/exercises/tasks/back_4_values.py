@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.exercises import one_word
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def back_4_values(dz, a, v):
@@ -19,7 +19,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=back_4_values,
     title="one layer back, 4 (step 3 back): the weighted sum",
     page="gradients/residual",

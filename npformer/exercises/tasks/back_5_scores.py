@@ -3,8 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises import one_word
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises import explanations, one_word
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def back_5_scores(da, q, k):
@@ -24,7 +24,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=back_5_scores,
     title="one layer back, 5 (step 2 back): softmax and scores",
     page="gradients/residual",
@@ -45,7 +45,7 @@ exercise = Exercise(
             "this is the derivative of a weight with respect to its own score: it depends on all scores",
         ),
         Mistake({"a * (da - a @ da)": "(da - a @ da)"}, "the factor a is missing in the backward pass of softmax"),
-        Mistake({"(da - a @ da) / np.sqrt(len(q))": "(da - a @ da)"}, "the factor 1/√K is missing in dq and dk"),
+        Mistake({"(da - a @ da) / np.sqrt(len(q))": "(da - a @ da)"}, explanations.NO_FACTOR_IN_DQ_AND_DK),
         Mistake({"a @ da": "da.mean()"}, "the mean that is subtracted is weighted by a: Σ a · da"),
         Mistake({"np.outer(dscores, q)": "np.outer(q, dscores)"}, "dk has a row for each word: row j is dscores_j q"),
         Mistake({"dscores @ k": "k @ dscores"}, "dq is the sum of the keys, each times its dscores_j: dscores k"),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer.exercises import one_word
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def back_6_maps(ds, dq, dk, dv, word, W_q, W_k, W_v):
@@ -28,7 +28,7 @@ def cases(rng):
     return [Case(one_word.SENTENCE, *given), Case("another sentence", *random), Case("square maps", *square)]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=back_6_maps,
     title="one layer back, 6 (step 1 back): query, keys and values",
     page="gradients/residual",

@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task
 from npformer.exercises.language import random_words, table
 
 
@@ -63,7 +64,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=beam_search,
     title="beam search",
     page="decoding/beam-search",
@@ -100,10 +101,7 @@ exercise = Exercise(
             "the sequence that finished first is returned; a later one may be more probable",
         ),
         Mistake({"extended[:beam_size]": "extended[:1]"}, "only one sequence is kept: this is greedy decoding"),
-        Mistake(
-            {"return tokens[1:], total": "return tokens, total"},
-            "the begin token is not generated: leave it out of the result",
-        ),
+        Mistake({"return tokens[1:], total": "return tokens, total"}, explanations.BEGIN_IS_KEPT),
         Mistake(
             {"beam = [pair for pair in best if pair[0][-1] != eos]": "beam = best"},
             "finished sequences stay in the beam and are extended after eos",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises.exercise import Case, Mistake, Task
 
 
 def causal_mask(T, S):
@@ -24,7 +24,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=causal_mask,
     title="the mask that hides the future",
     page="attention/masks",

@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def cross_entropy(logits, targets):
@@ -28,7 +29,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=cross_entropy,
     title="cross-entropy, with its gradient",
     page="gradients/cross-entropy",
@@ -77,7 +78,7 @@ exercise = Exercise(
             {
                 "log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "log_p = np.log(np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True))"
             },
-            "log(softmax) is log(0) for an improbable word: compute x - log Σ exp(x) without the quotient",
+            explanations.LOG_OF_0,
         ),
     ),
     hints=(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def dropout_backward(dy, kept, rate):
@@ -23,7 +23,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=dropout_backward,
     title="the backward pass of dropout",
     page="gradients/activations",

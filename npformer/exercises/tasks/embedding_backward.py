@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def embedding_backward(dy, ids, n_words):
@@ -27,7 +27,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=embedding_backward,
     title="the backward pass of the embedding",
     page="gradients/embedding",

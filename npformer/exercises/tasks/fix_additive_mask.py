@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def fix_additive_mask(scores, keep):
@@ -31,7 +31,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_additive_mask,
     title="find the bug: a mask that turns every score into NaN",
     page="attention/more-masks",

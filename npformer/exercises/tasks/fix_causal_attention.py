@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 from npformer.reference import softmax
 
 
@@ -50,7 +50,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_causal_attention,
     title="find the bug: attention that fails once it has a mask",
     page="attention/more-masks",

@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def fix_loss(logits, targets, pad_id):
@@ -40,7 +41,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_loss,
     title="find the bug: a loss that falls with the padding",
     page="gradients/cross-entropy",
@@ -70,7 +71,7 @@ exercise = Exercise(
             {"chosen[counts].mean()": "np.where(counts, chosen, 0).mean()"},
             "the mean divides by all words: divide by the number of those that count",
         ),
-        Mistake({"chosen[counts].mean()": "chosen.mean()"}, "padding counts like a word"),
+        Mistake({"chosen[counts].mean()": "chosen.mean()"}, explanations.PADDING_COUNTS),
         Mistake({"chosen[counts].mean()": "chosen[counts].sum()"}, "this is the sum, not the mean"),
     ),
     hints=(

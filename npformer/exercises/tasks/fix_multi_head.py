@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 from npformer.reference import softmax
 
 
@@ -52,7 +52,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_multi_head,
     title="find the bug: multi-head attention that cannot be called",
     page="attention/heads",

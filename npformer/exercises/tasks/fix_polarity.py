@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 from npformer.reference import softmax
 
 
@@ -35,7 +35,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_polarity,
     title="find the bug: a model that attends to the padding alone",
     page="attention/more-masks",

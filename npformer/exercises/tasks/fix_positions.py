@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def fix_positions(x, encoding):
@@ -36,7 +36,7 @@ def expected(x, encoding):
     return out
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_positions,
     title="find the bug: positions that number the sentences",
     page="model/embeddings",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def fix_softmax(scores):
@@ -29,7 +29,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_softmax,
     title="find the bug: weights that are NaN",
     page="attention/soft-dictionary",

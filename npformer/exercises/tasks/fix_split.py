@@ -1,7 +1,8 @@
 """Find the bug: a float in reshape."""
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def fix_split(x, n_heads):
@@ -26,7 +27,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_split,
     title="find the bug: heads that mix the words",
     page="attention/heads",
@@ -43,7 +44,7 @@ exercise = Exercise(
             {"(length, n_heads, width // n_heads).transpose(1, 0, 2)": "(n_heads, length, width // n_heads)"},
             "the shape is right, but reshape takes the numbers in the order of memory: words and heads are mixed",
         ),
-        Mistake({".transpose(1, 0, 2)": ""}, "the axis of the heads has to come first"),
+        Mistake({".transpose(1, 0, 2)": ""}, explanations.HEADS_FIRST),
         Mistake({".transpose(1, 0, 2)": ".transpose(1, 2, 0)"}, "each head is transposed: it should be (T, K)"),
     ),
     hints=(

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task
 
 
 def fix_square_mask(n_heads, length):
@@ -34,7 +35,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=fix_square_mask,
     title="find the bug: a causal mask that hides too much",
     page="attention/more-masks",
@@ -57,10 +58,7 @@ exercise = Exercise(
             },
             "the indices of three heads are written into the code: there are n_heads",
         ),
-        Mistake(
-            {"np.stack([one_head] * n_heads)": "np.dstack([one_head] * n_heads)"},
-            "the axis of the heads has to come first",
-        ),
+        Mistake({"np.stack([one_head] * n_heads)": "np.dstack([one_head] * n_heads)"}, explanations.HEADS_FIRST),
         Mistake({"np.triu(": "np.tril(", "k=1": "k=-1"}, "the past is hidden, not the future"),
     ),
     hints=(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def gelu_backward(dy, x):
@@ -23,7 +23,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=gelu_backward,
     title="the backward pass of GELU",
     page="gradients/activations",

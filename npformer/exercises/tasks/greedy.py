@@ -1,6 +1,7 @@
 """Greedy decoding."""
 
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task
 from npformer.exercises.language import random_words, table
 
 
@@ -44,7 +45,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=greedy,
     title="greedy decoding",
     page="model/training-and-decoding",
@@ -59,7 +60,7 @@ exercise = Exercise(
     expected=expected,
     cases=cases,
     mistakes=(
-        Mistake({"return tokens[1:]": "return tokens"}, "the begin token is not generated: leave it out of the result"),
+        Mistake({"return tokens[1:]": "return tokens"}, explanations.BEGIN_IS_KEPT),
         Mistake({"len(tokens) <= max_len": "len(tokens) < max_len"}, "one token too few: tokens also holds bos"),
         Mistake({"        if tokens[-1] == eos:\n            break\n": ""}, "it goes on after eos"),
         Mistake(

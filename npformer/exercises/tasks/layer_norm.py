@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def layer_norm(x, gain, bias, eps):
@@ -31,7 +32,7 @@ def expected(x, gain, bias, eps):
     return reference.layer_norm(x, gain, bias, eps)[0]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=layer_norm,
     title="layer normalisation",
     page="model/layers",
@@ -68,10 +69,7 @@ exercise = Exercise(
             {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, ddof=1, keepdims=True)"},
             "the squares are divided by D - 1; here they are divided by D",
         ),
-        Mistake(
-            {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var()"},
-            "this is the variance of the whole array: each row has its own, axis=-1",
-        ),
+        Mistake({"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var()"}, explanations.VARIANCE_OF_ALL),
         Mistake(
             {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "(x * x).mean(axis=-1, keepdims=True) - mean * mean"},
             "E[x²] - E[x]² loses its digits where the mean is large: take the mean of (x - mean)²",

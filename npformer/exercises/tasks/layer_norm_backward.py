@@ -1,7 +1,8 @@
 """The backward pass of layer normalisation."""
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def layer_norm_backward(dy, x, gain, mean, rstd):
@@ -35,7 +36,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=layer_norm_backward,
     title="the backward pass of layer normalisation",
     page="gradients/layer-norm",
@@ -62,10 +63,7 @@ exercise = Exercise(
             },
             "gain and bias are used by every row, so their gradients are sums over all rows",
         ),
-        Mistake(
-            {".reshape(-1, len(gain)).sum(axis=0)": ".sum(axis=0)"},
-            "in a batch there are more axes than the first to sum over: all but the last",
-        ),
+        Mistake({".reshape(-1, len(gain)).sum(axis=0)": ".sum(axis=0)"}, explanations.MORE_AXES),
         Mistake(
             {".reshape(-1, len(gain)).sum(axis=0)": ".sum(axis=-1)"},
             "dgain and dbias are sums over the rows, not sums of each row",
@@ -75,15 +73,14 @@ exercise = Exercise(
             "mean and rstd are taken as constants, but they depend on x: two terms are missing in dx",
         ),
         Mistake({" - x_hat * scale": ""}, "the term of rstd is missing in dx: x̂ · mean(dx̂ · x̂)"),
-        Mistake({" - shift": ""}, "the term of the mean is missing in dx: mean(dx̂)"),
-        Mistake({"dx_hat = dy * gain": "dx_hat = dy"}, "the gain is missing in dx: dx̂ = dy · gain"),
+        Mistake({" - shift": ""}, explanations.NO_MEAN_IN_DX),
+        Mistake({"dx_hat = dy * gain": "dx_hat = dy"}, explanations.NO_GAIN_IN_DX),
         Mistake({"rstd * (dx_hat": "(dx_hat"}, "the factor rstd in front of dx is missing"),
         Mistake({"x_hat * scale": "scale"}, "the last term of dx is x̂ times a mean; the factor x̂ is missing"),
         Mistake(
-            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"},
-            "sums are subtracted where means are expected",
+            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"}, explanations.SUMS_FOR_MEANS
         ),
-        Mistake({"(dy * x_hat).reshape": "(dy * x).reshape"}, "dgain uses x instead of x̂"),
+        Mistake({"(dy * x_hat).reshape": "(dy * x).reshape"}, explanations.X_FOR_X_HAT),
         Mistake(
             {"(dy * x_hat).reshape(-1, len(gain)).sum(axis=0)": "dy * x_hat"},
             "the gain is used by every row, so its gradient is the sum over all rows",

@@ -1,6 +1,7 @@
 """The backward pass of the linear map."""
 
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def linear_backward(dy, x, weight, bias):
@@ -20,7 +21,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=linear_backward,
     title="the backward pass of y = x W + b",
     page="gradients/linear",
@@ -34,14 +35,13 @@ exercise = Exercise(
     expected=gradients_of(lambda x, weight, bias: x @ weight + bias),
     cases=cases,
     mistakes=(
-        Mistake({"dy @ weight.T": "dy @ weight"}, "dx = dy Wᵀ: the weight is not transposed"),
+        Mistake({"dy @ weight.T": "dy @ weight"}, explanations.NOT_TRANSPOSED),
         Mistake(
             {".T @ dy.reshape(-1, dy.shape[-1])": ".T @ dy.reshape(-1, dy.shape[-1]) / x.size"},
             "the gradient of the weight is a sum over the rows, not a mean",
         ),
         Mistake(
-            {"x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])": "x.T @ dy"},
-            "with a batch, x.T reverses all axes: first reshape x and dy to (rows, …)",
+            {"x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])": "x.T @ dy"}, explanations.AXES_OF_A_BATCH
         ),
         Mistake(
             {

@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def masked_attention(q, k, v, keep):
@@ -38,7 +39,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=masked_attention,
     title="attention with a mask",
     page="attention/masks",
@@ -80,7 +81,7 @@ exercise = Exercise(
             {"np.where(total == 0, 1, total)": "total", "np.where(peak == -np.inf, 0, peak)": "peak"},
             "where every score is -inf, the quotient is NaN: treat a query without any key separately",
         ),
-        Mistake({" / np.sqrt(q.shape[-1])": ""}, "the scores are not divided by √K"),
+        Mistake({" / np.sqrt(q.shape[-1])": ""}, explanations.NOT_DIVIDED),
         Mistake(
             {
                 "    scores = np.where(keep, scores, -np.inf)\n": "",

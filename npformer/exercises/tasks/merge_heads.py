@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def merge_heads(heads):
@@ -21,7 +21,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=merge_heads,
     title="merge the heads again: (4, 3, 32) → (3, 128)",
     page="attention/heads",

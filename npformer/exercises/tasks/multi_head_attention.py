@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 from npformer.reference import attention, merge_heads, split_heads
 
 
@@ -42,7 +42,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=multi_head_attention,
     title="multi-head self-attention: (10, 512) with eight heads",
     page="attention/heads",

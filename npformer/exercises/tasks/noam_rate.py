@@ -3,7 +3,7 @@
 import numpy as np
 
 import npformer as nf
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises.exercise import Case, Mistake, Task
 
 
 def noam_rate(step, d_model, warmup):
@@ -25,7 +25,7 @@ def expected(step, d_model, warmup):
     return np.float64(nf.noam(d_model, warmup)(step))  # imported with this call, as it takes half a second
 
 
-exercise = Exercise(
+exercise = Task(
     answer=noam_rate,
     title="the learning rate with warm-up",
     page="training/schedules",

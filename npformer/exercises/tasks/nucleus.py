@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises.exercise import Case, Mistake, Task
 
 
 def nucleus(p, top_p):
@@ -37,7 +37,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=nucleus,
     title="the nucleus, for sampling",
     page="decoding/sampling",

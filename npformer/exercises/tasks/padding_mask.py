@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task
 
 
 def padding_mask(ids, pad_id):
@@ -21,7 +22,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=padding_mask,
     title="the mask of the keys that are not padding",
     page="attention/masks",
@@ -44,7 +45,7 @@ exercise = Exercise(
             "a mask (B, S) would be broadcast to (…, T, S) as if B were T: heads and queries need axes of size 1",
         ),
         Mistake({"[:, None, None, :]": "[None, None, :, :]"}, "the axes of size 1 belong between B and S"),
-        Mistake({"ids != pad_id": "ids != 0"}, "the padding is taken to be 0: use pad_id"),
+        Mistake({"ids != pad_id": "ids != 0"}, explanations.PADDING_IS_0),
         Mistake({"ids != pad_id": "ids > pad_id"}, "ids below pad_id are words too: compare with !="),
     ),
     hints=(

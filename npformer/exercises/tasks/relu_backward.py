@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def relu_backward(dy, x):
@@ -21,7 +21,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=relu_backward,
     title="the backward pass of ReLU",
     page="gradients/activations",

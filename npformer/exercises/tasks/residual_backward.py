@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def residual_backward(dy, x, weight):
@@ -28,7 +28,7 @@ def block(x, weight):
     return x + np.where(h.real > 0, h, 0)
 
 
-exercise = Exercise(
+exercise = Task(
     answer=residual_backward,
     title="the backward pass of a residual block",
     page="gradients/residual",

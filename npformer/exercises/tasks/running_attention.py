@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def running_attention(q, blocks):
@@ -64,7 +65,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=running_attention,
     title="attention in tiles, with a running softmax",
     page="gradients/tiles",
@@ -106,7 +107,7 @@ exercise = Exercise(
             "the maximum is that of the block, not the largest so far: it can overflow when the scores fall",
         ),
         Mistake({"return out / total": "return out"}, "the division by the sum of the exponentials is missing"),
-        Mistake({" / np.sqrt(len(q))": ""}, "the scores are not divided by √K"),
+        Mistake({" / np.sqrt(len(q))": ""}, explanations.NOT_DIVIDED),
         Mistake(
             {"        total = total": "        out = out / max(total, 1e-300)\n        total = total"},
             "the division is done in every block: divide once, at the end",

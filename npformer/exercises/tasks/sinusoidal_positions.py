@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake
+from npformer.exercises.exercise import Case, Mistake, Task
 
 
 def sinusoidal_positions(length, d_model):
@@ -26,7 +26,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=sinusoidal_positions,
     title="sinusoidal positions",
     page="model/embeddings",

@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 from npformer.reference import log_softmax
 
 
@@ -35,7 +36,7 @@ def expected(logits, targets, smoothing, pad_id):
     return reference.cross_entropy(logits, targets, label_smoothing=smoothing, ignore_id=pad_id)
 
 
-exercise = Exercise(
+exercise = Task(
     answer=smoothed_cross_entropy,
     title="label smoothing, without the padding",
     page="training/loss",
@@ -64,8 +65,8 @@ exercise = Exercise(
             "the target gets smoothing / V too, like every word: 1 - smoothing is added to it",
         ),
         Mistake({"counts.sum()": "len(targets)"}, "the mean divides by all words, also by the padding"),
-        Mistake({"counts = targets != pad_id": "counts = np.ones(len(targets), bool)"}, "padding counts like a word"),
-        Mistake({"counts = targets != pad_id": "counts = targets != 0"}, "the padding is taken to be 0: use pad_id"),
+        Mistake({"counts = targets != pad_id": "counts = np.ones(len(targets), bool)"}, explanations.PADDING_COUNTS),
+        Mistake({"counts = targets != pad_id": "counts = targets != 0"}, explanations.PADDING_IS_0),
         Mistake(
             {
                 "np.eye(V)[targets] + smoothing / V": "np.eye(V)[targets] + smoothing / (V - 1) * (1 - np.eye(V)[targets])"

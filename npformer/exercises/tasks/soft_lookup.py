@@ -3,7 +3,7 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw
+from npformer.exercises.exercise import Case, Mistake, Task, draw
 
 
 def soft_lookup(similarities, values):
@@ -26,7 +26,7 @@ def expected(similarities, values):
     return found.reshape(values.shape[1:])
 
 
-exercise = Exercise(
+exercise = Task(
     answer=soft_lookup,
     title="a look-up that averages: 2.824 from 9, 2 and 3",
     page="attention/soft-dictionary",

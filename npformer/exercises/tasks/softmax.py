@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def softmax(x):
@@ -27,7 +28,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=softmax,
     title="softmax of each row, without overflow",
     page="attention/soft-dictionary",
@@ -57,9 +58,7 @@ exercise = Exercise(
             "the maximum of the whole array is subtracted: in a row whose entries are all much smaller, every exp is 0",
         ),
         Mistake({"axis=-1": "axis=0"}, "the sum is taken over the first axis, not over the last"),
-        Mistake(
-            {"axis=-1, keepdims=True": "keepdims=True"}, "the sum is taken over the whole array, not over each row"
-        ),
+        Mistake({"axis=-1, keepdims=True": "keepdims=True"}, explanations.SUM_OF_ALL),
         Mistake(
             {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"}, "the sum has lost its axis: keepdims=True keeps it"
         ),

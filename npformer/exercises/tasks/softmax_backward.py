@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, gradients_of, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, gradients_of, sizes
 
 
 def softmax_backward(dy, y):
@@ -30,7 +31,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=softmax_backward,
     title="the backward pass of softmax",
     page="gradients/softmax",
@@ -51,7 +52,7 @@ exercise = Exercise(
             {"axis=-1, keepdims=True": "axis=-2, keepdims=True"},
             "this is what one gets if the sum over keys is taken over the wrong axis: it is the last axis that sums to 1",
         ),
-        Mistake({"axis=-1, keepdims=True": ""}, "the sum is taken over the whole array, not over each row"),
+        Mistake({"axis=-1, keepdims=True": ""}, explanations.SUM_OF_ALL),
         Mistake({"(dy * y).sum": "dy.sum"}, "the sum is of dy · y, not of dy alone"),
         Mistake({"(dy * y).sum": "(dy * y).mean"}, "the mean is taken; expected the sum"),
         Mistake({"dy - (": "dy + ("}, "the sum is subtracted, not added"),

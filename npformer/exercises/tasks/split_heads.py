@@ -3,7 +3,8 @@
 import numpy as np
 
 from npformer import reference
-from npformer.exercises.exercise import Case, Exercise, Mistake, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, Task, draw, sizes
 
 
 def split_heads(x, n_heads):
@@ -23,7 +24,7 @@ def cases(rng):
     ]
 
 
-exercise = Exercise(
+exercise = Task(
     answer=split_heads,
     title="split the width into heads: (3, 128) → (4, 3, 32)",
     page="attention/heads",
@@ -43,8 +44,8 @@ exercise = Exercise(
             },
             "reshape alone mixes positions and heads: first divide the last axis, then swap two axes",
         ),
-        Mistake({"D // n_heads": "D / n_heads"}, "D / n_heads is a float, and shapes are integers: D // n_heads"),
-        Mistake({".swapaxes(-2, -3)": ""}, "the axis of the heads is still after that of the positions"),
+        Mistake({"D // n_heads": "D / n_heads"}, explanations.FLOAT_WIDTH),
+        Mistake({".swapaxes(-2, -3)": ""}, explanations.HEADS_STILL_BEHIND),
         Mistake(
             {".swapaxes(-2, -3)": ".swapaxes(0, 1)"},
             "swapaxes(0, 1) is right for one sentence: in a batch the first axis is another one, so count from the end",
@@ -57,7 +58,7 @@ exercise = Exercise(
             {
                 "T, n_heads, D // n_heads).swapaxes(-2, -3)": "T, D // n_heads, n_heads).swapaxes(-1, -3).swapaxes(-1, -2)"
             },
-            "a head takes every H-th number; it should take K neighbouring ones",
+            explanations.EVERY_HTH,
         ),
         Mistake(
             {".swapaxes(-2, -3)": ".transpose(1, 0, 2)"}, "transpose(1, 0, 2) is for three axes: x may have a batch"

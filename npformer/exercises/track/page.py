@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 
 
@@ -49,6 +50,11 @@ class Page:
             if isinstance(node, ast.FunctionDef) and node.name == "backward":
                 return self.lines(node.lineno, node.end_lineno)
         return ""
+
+    def argument_of_backward(self, name):
+        """The name of the argument of the backward pass in a function."""
+        found = re.search(r"def backward\((\w+)\)", self.backward_of(name))
+        return found[1] if found else "dy"
 
     def forward_of(self, name):
         """The text of a function whose backward pass is not written."""

@@ -2,24 +2,37 @@
 
 import inspect
 import traceback
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from npformer import tree
 from npformer.exercises.exercise import Case, Complaint, ComplaintAboutGradients, Exercise
+from npformer.exercises.track.cases import paths
 from npformer.exercises.track.page import Page
 from npformer.runtime.forks import cached_property
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Part(Exercise):
     """A function of the page, or one of its two directions.
 
+    What is expected is what the page's function returns, which the tests compare with npformer.
+
     Attributes
     ----------
+    track : str
+        The name of the track.
+    one_page : Page
+        The page that has the function.
     label : str
         The name of the exercise: that of the function, or of its backward pass.
+    function : str
+        The name of the function, if it is not the label.
+    argument_names : tuple of str
+        By default those of the function.
+    result_names : tuple of str
+        Without the gradients.
     gradients : tuple of str
         The names of what ``backward`` returns, "grads" for those of the parameters. Empty if it is not asked for.
     has_later_backward : bool
@@ -27,18 +40,18 @@ class Part(Exercise):
     derivation : str
         Why the answer is right, for a person who has solved it. Lines that are indented are Python, with the names of
         the page and those of the arguments: assignments, and equations ``a == b``.
-    track : str
-        The name of the track.
-    one_page : Page
-        The page that has the function.
     """
 
-    label: str = ""
+    track: str
+    one_page: Page
+    label: str
+    function: str = ""
+    argument_names: tuple[str, ...] = ()
+    result_names: tuple[str, ...] = ("y",)
     gradients: tuple[str, ...] = ()
     has_later_backward: bool = False
     derivation: str = ""
-    track: str = field(kw_only=True)
-    one_page: Page = field(kw_only=True)
+    given = ""  # it is written, not mended
 
     @property
     def name(self):
@@ -49,6 +62,41 @@ class Part(Exercise):
     def key(self):
         """Its name among those of all exercises."""
         return f"{self.track}/{self.label}"
+
+    @property
+    def answer(self):
+        """The function of the page."""
+        return getattr(self.one_page.module, self.function or self.label)
+
+    def expected(self, *args):
+        """What the function should return."""
+        return self.results_of(self.answer, args)
+
+    @cached_property
+    def first_arguments(self):
+        """The arguments of the first case."""
+        return self.cases(np.random.default_rng(0))[0].args
+
+    @cached_property
+    def arguments(self):
+        """The names of the arguments of a case."""
+        n_of_backward = len(self.gradients[:1])
+        n_of_function = len(self.first_arguments) - n_of_backward
+        names = list(self.argument_names or inspect.signature(self.answer).parameters)[:n_of_function]
+        if self.gradients:
+            names.append(self.one_page.argument_of_backward(self.function_name))
+        return dict.fromkeys(names, "")
+
+    @cached_property
+    def results(self):
+        """The names of the results, with those of the gradients of each parameter."""
+        names = list(self.result_names)
+        for name in self.gradients:
+            if name == "grads":
+                names += [f"grads{path}" for path in paths(self.first_arguments[0])]
+            else:
+                names.append(name)
+        return dict.fromkeys(names, "")
 
     @property
     def is_backward(self):
@@ -78,9 +126,6 @@ class Part(Exercise):
             gradients=(),
             has_later_backward=True,
             float64_from="",  # asked when the numbers of both are right
-            arguments=dict(list(self.arguments.items())[:-1]),
-            results=dict([*self.results.items()][:1]),
-            expected=lambda *args: self.answer(*args)[0],
             cases=lambda rng: [Case(case.what, *case.args[:-1]) for case in self.cases(rng)],
             mistakes=tuple(mistake for mistake in self.mistakes if next(iter(mistake.change)) in text),
         )

@@ -1,19 +1,15 @@
 """A track: a page, and the exercises that ask for its functions."""
 
 import ast
-import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from npformer.exercises.exercise import Mistake
 from npformer.exercises.progress import FOLDER, UNREADABLE
 from npformer.exercises.start import explained
-from npformer.exercises.track.cases import paths
 from npformer.exercises.track.page import Page
 from npformer.exercises.track.part import Part
+from npformer.runtime.forks import cached_property
 
 
 def page_of_book(number, part):
@@ -21,9 +17,9 @@ def page_of_book(number, part):
     return explained(part)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Track:
-    """A table of exercises, to which `add` adds one.
+    """A page, and the exercises that ask for its functions, in order.
 
     Attributes
     ----------
@@ -37,6 +33,7 @@ class Track:
         What stands in the docstring of the person's file, so that it is known of which track it is.
         If the marks of several tracks do, the longest counts.
     page : Page
+    exercises : tuple of Part
     title : str
         What the person writes, as in "your own Transformer".
     header : str
@@ -48,8 +45,6 @@ class Track:
         not where the page has them.
     pointer : callable
         ``pointer(number, exercise)`` is the last line of a task.
-    parts : dict
-        The exercises by name.
     """
 
     name: str
@@ -57,12 +52,17 @@ class Track:
     file_name: str
     mark: str
     page: Page
+    exercises: tuple[Part, ...]
     title: str
     header: str
     meaning: str = ""
     exercises_first: bool = False
     pointer: Callable[[int, Part], str] = page_of_book
-    parts: dict[str, Part] = field(default_factory=dict)
+
+    @cached_property
+    def parts(self):
+        """The exercises by name."""
+        return {part.name: part for part in self.exercises}
 
     @property
     def file(self):
@@ -76,52 +76,6 @@ class Track:
     def number_of(self, part):
         """The number of an exercise, from 1."""
         return list(self.parts).index(part.name) + 1
-
-    def add(self, label, cases, mistakes, results=("y",), arguments=(), kind=Part, **details):
-        """Make an exercise. The names of its arguments and results are those of the page's function
-        and of a case.
-
-        What is expected is what the page's function returns, which the tests compare with npformer.
-        """
-        answer = getattr(self.page.module, label.removesuffix("_backward"))
-        first = cases(np.random.default_rng(0))[0].args
-        gradients = details.get("gradients", ())
-        names = list(arguments or _names_of(answer, len(first) - len(gradients[:1])))
-        if gradients:
-            names.append(self._argument_of_backward(answer.__name__))
-            for name in gradients:
-                results += _leaves_of(name, first[0])
-        made = kind(
-            answer=answer,
-            label=label,
-            arguments=dict.fromkeys(names, ""),
-            results=dict.fromkeys(results, ""),
-            expected=lambda *args: made.results_of(answer, args),
-            cases=cases,
-            mistakes=tuple(Mistake(change, text) for change, text in mistakes),
-            track=self.name,
-            one_page=self.page,
-            **details,
-        )
-        self.parts[label] = made
-
-    def add_like(self, part, **changes):
-        """Add an exercise of another track with the same page, changed."""
-        self.parts[part.name] = replace(part, track=self.name, **changes)
-
-    def _argument_of_backward(self, name):
-        found = re.search(r"def backward\((\w+)\)", self.page.backward_of(name))
-        return found[1] if found else "dy"
-
-
-def _names_of(function, n):
-    return list(inspect.signature(function).parameters)[:n]
-
-
-def _leaves_of(name, params):
-    if name != "grads":
-        return (name,)
-    return tuple(f"grads{path}" for path in paths(params))
 
 
 def track_of(text, tracks):

@@ -3,7 +3,6 @@
 Each asks for a function of ``docs/one_page_transformer.py``, or for its backward pass.
 """
 
-from npformer.exercises.transformer import forward, backward, layers  # isort: skip  # each adds its exercises to BUILD, in this order
 from npformer.exercises.transformer.track import BUILD
 
-__all__ = ["BUILD", "backward", "forward", "layers"]
+__all__ = ["BUILD"]

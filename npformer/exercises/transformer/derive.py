@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from npformer.exercises.start import explained
 from npformer.exercises.track import Track
-from npformer.exercises.transformer import BUILD
-from npformer.exercises.transformer.backward import TRANSPOSED
+from npformer.exercises.transformer import backward, forward, layers
+from npformer.exercises.transformer.page import PAGE
 from npformer.extras import PAGES
+
+NAME = "derive"  # of the track
 
 HEADER = '''"""Your own Transformer: encoder and decoder, forward and backward. You derive the gradients.
 
@@ -41,60 +43,15 @@ def pointer(number, part):
 
 FORWARD = ("softmax", "attention", "split_heads", "merge_heads", "layer_norm", "adam_step")
 
-DERIVE = Track(
-    name="derive",
-    command="build",
-    file_name="transformer.py",
-    mark="npformer exercises build --hint",
-    page=BUILD.page,
-    title="your own Transformer, whose gradients you derive",
-    header=HEADER,
-    meaning="begin it without the formulas of the gradients, which you derive",
-    exercises_first=True,
-    pointer=pointer,
-)
 
-# What the explanations of mistakes say here, where they would tell a formula that is to be derived.
-INSTEAD = {
-    "the gradient has the wrong sign: p - wanted": "the gradient has the wrong sign",
-    "dx = dy Wᵀ: the weight is not transposed": (
-        "in dx the weight is not transposed: dx_i gets a part of every dy_j, by the factor W_ij"
-    ),
-    "dW has the shape of W: xᵀ dy, not dyᵀ x": "dW is transposed: it has the shape of W",
-    "the term of the variance is missing in dx: x̂ · mean(dx̂ · x̂)": (
-        "the term of the variance is missing in dx: it depends on every entry of its row"
-    ),
-    "the term of the mean is missing in dx: mean(dx̂)": (
-        "the term of the mean is missing in dx: the mean depends on every entry of its row"
-    ),
-    "the gain is missing in dx: dx̂ = dy · gain": ("the gain is missing in dx: x̂ is multiplied by it"),
-    "the gain occurs twice in dx: dx̂ = dy · gain has it already": "the gain occurs twice in dx",
-    "dv = weightsᵀ dout, with the weights themselves": ("dv has the gradient of the weights where the weights belong"),
-    TRANSPOSED: "a transposition is missing: a key, and a value, gets a sum over the queries",
-    "q and k are exchanged: dq contains k, and dk contains q": (
-        "q and k are exchanged: what multiplies q in the scores is what occurs in dq"
-    ),
-}
+def derived(exercise, **texts):
+    """An exercise of build with other texts, of which none tells the formula of a gradient."""
+    mistakes = [replace(each, explanation=each.without_formula or each.explanation) for each in exercise.mistakes]
+    return replace(exercise, track=NAME, mistakes=tuple(mistakes), **texts)
 
 
-def derive(label, hints, hint_for, derivation, task=None):
-    """Add an exercise with these texts; with the task of BUILD where that tells no gradient."""
-    part = BUILD.parts[label]
-    DERIVE.add_like(
-        part,
-        task=task or part.task,
-        hints=hints,
-        hint_for=hint_for,
-        derivation=derivation,
-        mistakes=tuple(
-            replace(mistake, explanation=INSTEAD.get(mistake.explanation, mistake.explanation))
-            for mistake in part.mistakes
-        ),
-    )
-
-
-derive(
-    "softmax",
+SOFTMAX = derived(
+    forward.SOFTMAX,
     hints=(
         "What happens to exp(x) / Σ exp(x) if the same number is subtracted from each x of a row?",
         "x.max(axis=-1, keepdims=True) has one number a row, with a shape that can be subtracted from x.",
@@ -114,8 +71,8 @@ derive(
         Of each row one e is 1, so the sum is at least 1, and is not 0.""",
 )
 
-derive(
-    "attention",
+ATTENTION = derived(
+    forward.ATTENTION,
     hints=(
         "A score is a sum over K, of a query's and a key's entries: which matrix product of q and k has all of them?",
         "k.swapaxes(-1, -2) transposes the last two axes, and @ multiplies the last two of both.",
@@ -138,8 +95,8 @@ derive(
         whatever K is. exp(-∞) = 0, so a forbidden key has the weight 0, and the others sum to 1.""",
 )
 
-derive(
-    "split_heads",
+SPLIT_HEADS = derived(
+    forward.SPLIT_HEADS,
     hints=(
         "Head h has the entries h K, …, h K + K - 1 of each position: which axis of x has to become two?",
         "reshape can divide the last axis into two: (B, T, D) -> (B, T, H, K).",
@@ -160,8 +117,8 @@ derive(
         opposite order.""",
 )
 
-derive(
-    "merge_heads",
+MERGE_HEADS = derived(
+    forward.MERGE_HEADS,
     task="""
         x (B, H, T, K) -> (B, T, H K): what split_heads does, undone.""",
     hints=(
@@ -183,8 +140,8 @@ derive(
         merge_heads.""",
 )
 
-derive(
-    "layer_norm",
+LAYER_NORM = derived(
+    forward.LAYER_NORM,
     hints=(
         "Each row has a mean and a variance of its own: which axis, and how does the mean keep a shape that fits x?",
         "x.mean(axis=-1, keepdims=True) keeps the axis, so that it can be subtracted from x.",
@@ -206,8 +163,8 @@ derive(
         eps keeps a row of equal numbers from being divided by 0.""",
 )
 
-derive(
-    "cross_entropy",
+CROSS_ENTROPY = derived(
+    forward.CROSS_ENTROPY,
     task="""
         logits (B, T, V), targets (B, T): ids, PAD where nothing counts -> loss: a number, dlogits
         (B, T, V).
@@ -259,8 +216,8 @@ derive(
             dlogits = np.where(counted[..., None], (np.exp(log_p) - wanted) / n, 0)""",
 )
 
-derive(
-    "linear",
+LINEAR = derived(
+    backward.LINEAR,
     task="""
         params: {"weight": (D, F), "bias": (F,)}, x (..., D) -> y = x W + b (..., F), and the
         function backward.
@@ -294,8 +251,8 @@ derive(
             grads = {"weight": x_rows.T @ dy_rows, "bias": dy_rows.sum(axis=0)}""",
 )
 
-derive(
-    "layer_norm_backward",
+LAYER_NORM_BACKWARD = derived(
+    backward.LAYER_NORM_BACKWARD,
     task="""
         backward(dy), dy (..., D), returns dx (..., D) and grads = {"gain": (D,), "bias": (D,)}. It
         remembers x̂ and rstd = 1 / √(variance + eps) of the forward pass. Every row uses the same
@@ -347,8 +304,8 @@ derive(
             grads = {"gain": (dy * x_hat).sum(axis=rows), "bias": dy.sum(axis=rows)}""",
 )
 
-derive(
-    "attention_backward",
+ATTENTION_BACKWARD = derived(
+    backward.ATTENTION_BACKWARD,
     task="""
         backward(dout), dout (B, H, T, K), the gradient of y, returns dq, dk, dv, each of the shape
         of its array. The forward pass has three steps; go back through them one by one, the last
@@ -406,8 +363,8 @@ derive(
             dk == scale * np.einsum("bhts,bhtk->bhsk", dscores, q)""",
 )
 
-derive(
-    "feed_forward",
+FEED_FORWARD = derived(
+    layers.FEED_FORWARD,
     task="""
         params: {"hidden": …, "out": …}, the parameters of two linear maps, x (B, T, D) -> y (B, T,
         D), and backward.
@@ -439,8 +396,8 @@ derive(
             grads = {"hidden": hidden_grads, "out": out_grads}""",
 )
 
-derive(
-    "self_attention",
+SELF_ATTENTION = derived(
+    layers.SELF_ATTENTION,
     task="""
         params: {"qkv": …, "out": …}, of the maps D -> 3D and D -> D, x (B, T, D), keep_mask,
         n_heads -> y (B, T, D), and backward.
@@ -482,8 +439,8 @@ derive(
             (dq * q).sum() == (merge_heads(dq) * merge_heads(q)).sum()""",
 )
 
-derive(
-    "encoder_layer",
+ENCODER_LAYER = derived(
+    layers.ENCODER_LAYER,
     task="""
         params: those of attention, attention_norm, feed_forward, feed_forward_norm, under these
         names; x0 (B, T, D), keep_mask, n_heads -> x2 (B, T, D), and backward.
@@ -533,8 +490,8 @@ derive(
             dx0 = dsum + through""",
 )
 
-derive(
-    "transformer",
+TRANSFORMER = derived(
+    layers.TRANSFORMER,
     task="""
         params: source_embedding, target_embedding, encoder and decoder ({"0": …, "1": …}, a layer
         each), output; src (B, S) and tgt_in (B, T): ids, n_heads -> logits (B, T, V) of each next
@@ -593,8 +550,8 @@ derive(
             grads["source_embedding"] = source_back(dmemory)""",
 )
 
-derive(
-    "adam_step",
+ADAM_STEP = derived(
+    layers.ADAM_STEP,
     hints=(
         "params and grads are nested dicts: what has to be done for an entry that is a dict, and what for an array?",
         "for name, g in grads.items(): if isinstance(g, dict), call adam_step, and continue.",
@@ -620,4 +577,33 @@ derive(
             m / (1 - beta1**2) == g
             m = beta1 * m + (1 - beta1) * g
             m / (1 - beta1**3) == g""",
+)
+
+DERIVE = Track(
+    name=NAME,
+    command="build",
+    file_name="transformer.py",
+    mark="npformer exercises build --hint",
+    page=PAGE,
+    exercises=(
+        SOFTMAX,
+        ATTENTION,
+        SPLIT_HEADS,
+        MERGE_HEADS,
+        LAYER_NORM,
+        CROSS_ENTROPY,
+        LINEAR,
+        LAYER_NORM_BACKWARD,
+        ATTENTION_BACKWARD,
+        FEED_FORWARD,
+        SELF_ATTENTION,
+        ENCODER_LAYER,
+        TRANSFORMER,
+        ADAM_STEP,
+    ),
+    title="your own Transformer, whose gradients you derive",
+    header=HEADER,
+    meaning="begin it without the formulas of the gradients, which you derive",
+    exercises_first=True,
+    pointer=pointer,
 )

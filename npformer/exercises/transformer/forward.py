@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, draw, sizes
 from npformer.exercises.track.cases import mask
-from npformer.exercises.transformer.track import BUILD
+from npformer.exercises.transformer.page import part
 
 EACH_ROW = "each row has a sum of its own: its numbers lie along the last axis, axis=-1"
 
@@ -22,21 +23,21 @@ def softmax_cases(rng):
     ]
 
 
-BUILD.add(
-    "softmax",
-    softmax_cases,
-    [
-        ({"x - x.max(axis=-1, keepdims=True)": "x"}, "exp overflows: subtract each row's maximum first"),
-        ({" / e.sum(axis=-1, keepdims=True)": ""}, "the division by the sum is missing: a row has to sum to 1"),
-        ({"e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
-        (
+SOFTMAX = part(
+    label="softmax",
+    cases=softmax_cases,
+    mistakes=(
+        Mistake({"x - x.max(axis=-1, keepdims=True)": "x"}, explanations.OVERFLOW),
+        Mistake({" / e.sum(axis=-1, keepdims=True)": ""}, "the division by the sum is missing: a row has to sum to 1"),
+        Mistake({"e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
+        Mistake(
             {"x.max(axis=-1, keepdims=True)": "x.max()"},
             "subtract the maximum of each row, not that of all: other rows become 0 / 0",
         ),
-        ({"x.max(axis=-1, keepdims=True)": "x.max()", "e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
-        ({"axis=-1": "axis=0"}, EACH_ROW),
-        ({"axis=-1": "axis=-2"}, EACH_ROW),
-    ],
+        Mistake({"x.max(axis=-1, keepdims=True)": "x.max()", "e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
+        Mistake({"axis=-1": "axis=0"}, EACH_ROW),
+        Mistake({"axis=-1": "axis=-2"}, EACH_ROW),
+    ),
     title="softmax of each row",
     page="attention/soft-dictionary",
     task="""
@@ -55,7 +56,6 @@ BUILD.add(
 ROOT_OF_INT = (
     "np.sqrt of an int is an np.float64, which makes float64 of all that it multiplies or divides; K ** -0.5 does not"
 )
-NO_SOFTMAX = "the softmax is missing: the weights of a query have to sum to 1"
 
 
 def attention_cases(rng, n_dout=0):
@@ -77,48 +77,53 @@ def attention_cases(rng, n_dout=0):
     ]
 
 
-BUILD.add(
-    "attention",
-    attention_cases,
-    [
-        ({"q.shape[-1] ** -0.5": "1.0"}, "the factor 1/√K is missing"),
-        ({"q.shape[-1] ** -0.5": "1 / q.shape[-1]"}, "the scores are divided by K, not by √K"),
-        ({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"),
-        ({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q"),
-        (
+ATTENTION = part(
+    label="attention",
+    cases=attention_cases,
+    mistakes=(
+        Mistake({"q.shape[-1] ** -0.5": "1.0"}, "the factor 1/√K is missing"),
+        Mistake({"q.shape[-1] ** -0.5": "1 / q.shape[-1]"}, explanations.DIVIDED_BY_K),
+        Mistake({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"),
+        Mistake({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q"),
+        Mistake(
             {"q.shape[-1] **": "len(q) **"},
             "the scores are divided by √B: len(q) counts the first axis, and K is the last one, q.shape[-1]",
         ),
-        ({"q.shape[-1] ** -0.5": "q.shape[-1] ** 0.5"}, "the scores are multiplied by √K, not divided by it"),
-        ({"k.swapaxes(-1, -2)": "k"}, "kᵀ is missing: k.swapaxes(-1, -2)"),
-        (
+        Mistake({"q.shape[-1] ** -0.5": "q.shape[-1] ** 0.5"}, explanations.MULTIPLIED_BY_ROOT),
+        Mistake({"k.swapaxes(-1, -2)": "k"}, "kᵀ is missing: k.swapaxes(-1, -2)"),
+        Mistake(
             {"np.where(keep_mask, scores, -np.inf)": "scores"},
             "the mask is not used: set the scores where it is False to -inf",
         ),
-        (
+        Mistake(
             {
                 "weights = softmax(np.where(keep_mask": "scores[~keep_mask] = -np.inf\n    weights = softmax(np.where(keep_mask"
             },
             "an index has to have the axes of scores: np.where(keep_mask, scores, -np.inf) takes a mask of fewer axes, too",
         ),
-        ({"scores, -np.inf": "-np.inf, scores"}, "the mask is used the wrong way round: True = may attend"),
-        ({"scores, -np.inf": "scores, 0"}, "a forbidden score is 0, which exp makes 1: it has to be -inf"),
-        (
+        Mistake({"scores, -np.inf": "-np.inf, scores"}, "the mask is used the wrong way round: True = may attend"),
+        Mistake({"scores, -np.inf": "scores, 0"}, "a forbidden score is 0, which exp makes 1: it has to be -inf"),
+        Mistake(
             {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, softmax(scores), 0)"},
             "the mask is applied after softmax: the weights no longer sum to 1",
         ),
-        (
+        Mistake(
             {"-np.inf))": "-np.inf).swapaxes(-1, -2)).swapaxes(-1, -2)"},
             "the softmax is over the queries, axis=-2: the weights of a query sum to 1 over the keys, the last axis",
         ),
-        (
+        Mistake(
             {"k.swapaxes(-1, -2)": "k.T"},
             "the swapped axes are not the last two, as in k.T, which also swaps batch and heads: k.swapaxes(-1, -2)",
         ),
-        ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, NO_SOFTMAX),
-        ({"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, -np.inf)"}, NO_SOFTMAX),
-        ({"softmax(np.where(keep_mask, scores, -np.inf))": "scores"}, NO_SOFTMAX),
-    ],
+        Mistake(
+            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, explanations.NO_SOFTMAX
+        ),
+        Mistake(
+            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, -np.inf)"},
+            explanations.NO_SOFTMAX,
+        ),
+        Mistake({"softmax(np.where(keep_mask, scores, -np.inf))": "scores"}, explanations.NO_SOFTMAX),
+    ),
     has_later_backward=True,
     float64_from=ROOT_OF_INT,
     title="attention, forward",
@@ -149,29 +154,29 @@ def split_cases(rng):
     ]
 
 
-BUILD.add(
-    "split_heads",
-    split_cases,
-    [
-        (
+SPLIT_HEADS = part(
+    label="split_heads",
+    cases=split_cases,
+    mistakes=(
+        Mistake(
             {"x.reshape(B, T, n_heads, D // n_heads).transpose(0, 2, 1, 3)": "x.reshape(B, n_heads, T, D // n_heads)"},
             "reshape alone mixes positions and heads: first divide the last axis, then move an axis",
         ),
-        ({".transpose(0, 2, 1, 3)": ""}, "the axis of the heads is still after that of the positions"),
-        (
+        Mistake({".transpose(0, 2, 1, 3)": ""}, explanations.HEADS_STILL_BEHIND),
+        Mistake(
             {".transpose(0, 2, 1, 3)": ".swapaxes(0, 1)"},
             "this swaps the axes 0 and 1, the batch and the positions: swap the positions and the heads, 1 and 2",
         ),
-        (
+        Mistake(
             {".transpose(0, 2, 1, 3)": ".swapaxes(2, 3)"},
             "this swaps the axes 2 and 3, the heads and their numbers: swap the positions and the heads, 1 and 2",
         ),
-        ({"D // n_heads": "D / n_heads"}, "D / n_heads is a float, and shapes are integers: D // n_heads"),
-        (
+        Mistake({"D // n_heads": "D / n_heads"}, explanations.FLOAT_WIDTH),
+        Mistake(
             {"n_heads, D // n_heads).transpose(0, 2, 1, 3)": "D // n_heads, n_heads).transpose(0, 3, 1, 2)"},
-            "a head takes every H-th number; it should take K neighbouring ones",
+            explanations.EVERY_HTH,
         ),
-    ],
+    ),
     title="split the width into heads",
     page="attention/heads",
     task="""
@@ -197,20 +202,20 @@ def merge_cases(rng):
     ]
 
 
-BUILD.add(
-    "merge_heads",
-    merge_cases,
-    [
-        (
+MERGE_HEADS = part(
+    label="merge_heads",
+    cases=merge_cases,
+    mistakes=(
+        Mistake(
             {".transpose(0, 2, 1, 3)": ""},
             "reshape alone mixes heads and positions: first move the axis of the heads back",
         ),
-        (
+        Mistake(
             {"(0, 2, 1, 3)": "(0, 2, 3, 1)"},
             "the heads lie between each other: a head's K numbers have to stay neighbours",
         ),
-        ({".reshape(B, T, H * K)": ""}, "the two last axes, H and K, have to become one"),
-    ],
+        Mistake({".reshape(B, T, H * K)": ""}, "the two last axes, H and K, have to become one"),
+    ),
     title="merge the heads again",
     page="attention/heads",
     task="""
@@ -238,41 +243,38 @@ def norm_cases(rng, n_dy=0):
 
 EACH_MEAN = "each row has a mean and a variance of its own: its numbers lie along the last axis, axis=-1"
 
-BUILD.add(
-    "layer_norm",
-    norm_cases,
-    [
-        ({" * rstd": ""}, "the division by the standard deviation is missing"),
-        ({" + eps": ""}, "eps is missing: it is added to the variance, inside the root"),
-        (
+LAYER_NORM = part(
+    label="layer_norm",
+    cases=norm_cases,
+    mistakes=(
+        Mistake({" * rstd": ""}, "the division by the standard deviation is missing"),
+        Mistake({" + eps": ""}, "eps is missing: it is added to the variance, inside the root"),
+        Mistake(
             {
                 "1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps)": "1 / (np.sqrt((deviation**2).mean(axis=-1, keepdims=True)) + eps)"
             },
             "eps belongs inside the root: √(variance + eps)",
         ),
-        (
+        Mistake(
             {
                 "1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps)": "1 / ((deviation**2).mean(axis=-1, keepdims=True) + eps)"
             },
             "this divides by the variance, not by its root",
         ),
-        ({"x - x.mean(axis=-1, keepdims=True)": "x"}, "the mean is not subtracted"),
-        ({"deviation * rstd": "x * rstd"}, "the mean is not subtracted"),
-        ({"x.mean(axis=-1, keepdims=True)": "x.mean()"}, "this is the mean of all rows: each row has its own"),
-        ({"axis=-1": "axis=0"}, EACH_MEAN),
-        ({"(deviation**2).mean(axis=-1": "(deviation**2).mean(axis=0"}, EACH_MEAN),
-        (
+        Mistake({"x - x.mean(axis=-1, keepdims=True)": "x"}, "the mean is not subtracted"),
+        Mistake({"deviation * rstd": "x * rstd"}, "the mean is not subtracted"),
+        Mistake({"x.mean(axis=-1, keepdims=True)": "x.mean()"}, "this is the mean of all rows: each row has its own"),
+        Mistake({"axis=-1": "axis=0"}, EACH_MEAN),
+        Mistake({"(deviation**2).mean(axis=-1": "(deviation**2).mean(axis=0"}, EACH_MEAN),
+        Mistake(
             {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
             "the variance divides by D, not by D - 1",
         ),
-        (
-            {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var()"},
-            "this is the variance of the whole array: each row has its own, axis=-1",
-        ),
-        ({'x_hat * params["gain"] + params["bias"]': "x_hat"}, "gain and bias are missing"),
-        ({'x_hat * params["gain"] + params["bias"]': 'x_hat + params["bias"]'}, "the gain is missing"),
-        ({'x_hat * params["gain"] + params["bias"]': 'x_hat * params["gain"]'}, "the bias is missing"),
-    ],
+        Mistake({"(deviation**2).mean(axis=-1, keepdims=True)": "x.var()"}, explanations.VARIANCE_OF_ALL),
+        Mistake({'x_hat * params["gain"] + params["bias"]': "x_hat"}, "gain and bias are missing"),
+        Mistake({'x_hat * params["gain"] + params["bias"]': 'x_hat + params["bias"]'}, "the gain is missing"),
+        Mistake({'x_hat * params["gain"] + params["bias"]': 'x_hat * params["gain"]'}, "the bias is missing"),
+    ),
     has_later_backward=True,
     title="layer normalisation, forward",
     page="model/layers",
@@ -306,95 +308,102 @@ def loss_cases(rng):
 
 PADDING_IS_SUMMED = "padding is summed, too, though not counted: where the target is PAD the loss is 0"
 
-BUILD.add(
-    "cross_entropy",
-    loss_cases,
-    [
-        (
+CROSS_ENTROPY = part(
+    label="cross_entropy",
+    cases=loss_cases,
+    mistakes=(
+        Mistake(
             {"return -(share": "return (share"},
             "the loss has the wrong sign: it is -Σ wanted · log p, which is positive",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "share * (wanted - np.exp(log_p))"},
-            "the gradient has the wrong sign: p - wanted",
+            explanations.SIGN_OF_GRADIENT,
+            without_formula="the gradient has the wrong sign",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "np.exp(log_p) - wanted"},
             "the gradient is not divided by the number of targets, or not 0 for padding",
         ),
-        (
+        Mistake(
             {"counted / counted.sum()": "1 / counted.size"},
             "padding counts: it should be left out of the sum and of the number of targets",
         ),
-        (
+        Mistake(
             {"counted / counted.sum()": "counted / counted.size"},
             "the sum is divided by the number of all targets: padding does not count",
         ),
-        ({"share = counted / counted.sum()": "share = 1 / counted.sum()"}, PADDING_IS_SUMMED),
-        ({"-(share * wanted": "-(wanted / counted.sum()"}, PADDING_IS_SUMMED),
-        (
+        Mistake({"share = counted / counted.sum()": "share = 1 / counted.sum()"}, PADDING_IS_SUMMED),
+        Mistake({"-(share * wanted": "-(wanted / counted.sum()"}, PADDING_IS_SUMMED),
+        Mistake(
             {
                 "(1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V": "np.where(np.eye(V)[targets] == 1, 1 - label_smoothing, label_smoothing / V)"
             },
             "the right id has 1 - label_smoothing alone: it gets label_smoothing / V, too, as every id",
         ),
-        ({"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"),
-        ({"-(share * wanted": "-(counted * wanted"}, "the loss is the mean over the targets, not the sum"),
-        ({"label_smoothing / V": "label_smoothing / (V - 1)"}, "every id has label_smoothing / V, also the right one"),
-        (
+        Mistake(
+            {"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"
+        ),
+        Mistake({"-(share * wanted": "-(counted * wanted"}, "the loss is the mean over the targets, not the sum"),
+        Mistake(
+            {"label_smoothing / V": "label_smoothing / (V - 1)"}, "every id has label_smoothing / V, also the right one"
+        ),
+        Mistake(
             {
                 "np.eye(V)[targets] + label_smoothing / V": "np.eye(V)[targets] + label_smoothing / (V - 1) * (1 - np.eye(V)[targets])"
             },
             "label_smoothing is shared by all V ids, also the right one, not by the V - 1 others",
         ),
-        ({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, "exp overflows: subtract each row's maximum first"),
-        (
+        Mistake({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW),
+        Mistake(
             {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},
-            "log(softmax) is log(0) for an improbable word: compute x - log Σ exp(x) without the quotient",
+            explanations.LOG_OF_0,
         ),
-        (
+        Mistake(
             {"(1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V": "np.eye(V)[targets]"},
             "label_smoothing is not used",
         ),
-        (
+        Mistake(
             {"(1 - label_smoothing) * np.eye": "np.eye"},
             "with smoothing the right word has 1 - label_smoothing, so that wanted sums to 1",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "counted * (np.exp(log_p) - wanted)"},
             "the gradient is not divided by the number of targets: the loss is their mean",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "counted / counted.size * (np.exp(log_p) - wanted)"},
             "the gradient is divided by the number of all targets: padding does not count",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "(np.exp(log_p) - wanted) / counted.sum()"},
             "padding has a gradient: it has to be 0 where the target is PAD",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "-share * wanted / np.exp(log_p)"},
             "this is the derivative with respect to p, not to the logits: each p depends on all logits of its row",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "share * np.exp(log_p)"},
             "wanted is missing in the gradient: the loss depends on the targets",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "share * (np.exp(log_p) - np.eye(V)[targets])"},
             "label_smoothing is not used in the gradient",
         ),
-        ({"share * (np.exp(log_p) - wanted)": "share * (log_p - wanted)"}, "the gradient has log p where p belongs"),
-        (
+        Mistake(
+            {"share * (np.exp(log_p) - wanted)": "share * (log_p - wanted)"}, "the gradient has log p where p belongs"
+        ),
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "share * wanted * (np.exp(log_p) - 1)"},
             "this is the gradient of the right word's logit alone: the other logits change the loss, too",
         ),
-        (
+        Mistake(
             {"share * (np.exp(log_p) - wanted)": "share * (np.exp(log_p) - wanted) / V"},
             "the gradient is divided by V, too: the mean is one over the targets, not over the ids",
         ),
-    ],
-    results=("loss", "dlogits"),
+    ),
+    result_names=("loss", "dlogits"),
     title="the loss, and its gradient",
     page="gradients/cross-entropy",
     task="""
@@ -413,3 +422,5 @@ BUILD.add(
     ),
     hint_for={"padding|PAD|number of|the mean": 2, "sign|gradient|dlogits|loss is wrong": 3},
 )
+
+EXERCISES = (SOFTMAX, ATTENTION, SPLIT_HEADS, MERGE_HEADS, LAYER_NORM, CROSS_ENTROPY)

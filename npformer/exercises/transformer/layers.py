@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from npformer.exercises.exercise import Case, draw, sizes
+from npformer.exercises import explanations
+from npformer.exercises.exercise import Case, Mistake, draw, sizes
 from npformer.exercises.track import AdamPart
 from npformer.exercises.track.cases import mask, paths
-from npformer.exercises.transformer.track import BUILD, PAGE, model
+from npformer.exercises.transformer.page import NAME, PAGE, model, part
 from npformer.tree import map_leaves
 
 
@@ -21,37 +22,37 @@ def feed_forward_cases(rng):
     return [case("one row", 1, D), case("a batch", B, T, D), case("hidden units that are 0", B, T, D, zero=0.0)]
 
 
-BUILD.add(
-    "feed_forward",
-    feed_forward_cases,
-    [
-        ({"np.maximum(h, 0)": "h"}, "relu is missing: the hidden layer is max(h, 0)"),
-        (
+FEED_FORWARD = part(
+    label="feed_forward",
+    cases=feed_forward_cases,
+    mistakes=(
+        Mistake({"np.maximum(h, 0)": "h"}, "relu is missing: the hidden layer is max(h, 0)"),
+        Mistake(
             {"np.where(h > 0, drelu, 0)": "drelu"},
             "relu's backward pass is missing: where h was not positive the gradient is 0",
         ),
-        ({"h > 0": "h >= 0"}, "where h is exactly 0, the derivative of relu is taken to be 0"),
-        (
+        Mistake({"h > 0": "h >= 0"}, "where h is exactly 0, the derivative of relu is taken to be 0"),
+        Mistake(
             {"np.where(h > 0, drelu, 0)": "np.where(drelu > 0, drelu, 0)"},
             "it is the sign of h that decides, not that of the gradient",
         ),
-        (
+        Mistake(
             {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
-            "the gradients of the two maps are exchanged",
+            explanations.MAPS_EXCHANGED,
         ),
-        (
+        Mistake(
             {"np.where(h > 0, drelu, 0)": "drelu * np.maximum(h, 0)"},
             "this multiplies by relu itself, where its derivative belongs: 1 where h is above 0, else 0",
         ),
-        (
+        Mistake(
             {"np.where(h > 0, drelu, 0)": "drelu * h"},
             "this multiplies by h, where the derivative of relu belongs: 1 where h is above 0, else 0",
         ),
-        (
+        Mistake(
             {"np.where(h > 0, drelu, 0)": "np.where(h > 0, 1.0, 0)"},
             "this is the derivative of relu alone: the gradient that comes back is missing",
         ),
-    ],
+    ),
     gradients=("dx", "grads"),
     title="the feed-forward layer, forward and backward",
     page="gradients/activations",
@@ -89,56 +90,38 @@ ALTERNATE = "q, k and v are the three thirds of the width, one beside the other:
 MERGED_BY_RESHAPE = "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first"
 SPLIT_BY_RESHAPE = "reshape alone mixes positions and heads: split_heads puts the gradient into the order of the heads"
 
-BUILD.add(
-    "self_attention",
-    self_attention_cases,
-    [
-        (
+SELF_ATTENTION = part(
+    label="self_attention",
+    cases=self_attention_cases,
+    mistakes=(
+        Mistake(
             {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
-            "the map out is missing after the heads are merged",
+            explanations.NO_MAP_OUT,
         ),
-        (
+        Mistake(
             {
                 "(split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))": "np.split(split_heads(qkv, n_heads), 3, axis=-1)"
             },
-            "first split qkv into q, k and v, each of width D, then each of them into heads",
+            explanations.PARTS_BEFORE_HEADS,
         ),
-        ({"q, k, v = (": "k, q, v = ("}, "the three parts of qkv are query, key, value, in this order"),
-        (
-            {"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"},
-            ALTERNATE,
-        ),
-        (
-            {"merge_heads(heads))": "heads.reshape(x.shape))"},
-            MERGED_BY_RESHAPE,
-        ),
-        (
-            {"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"},
-            SPLIT_BY_RESHAPE,
-        ),
-        (
+        Mistake({"q, k, v = (": "k, q, v = ("}, explanations.ORDER_OF_PARTS),
+        Mistake({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
+        Mistake({"merge_heads(heads))": "heads.reshape(x.shape))"}, MERGED_BY_RESHAPE),
+        Mistake({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
+        Mistake(
             {"[merge_heads(part) for": "[part.reshape(x.shape) for"},
             "reshape alone mixes heads and positions: dq, dk and dv are put back by merge_heads",
         ),
-        (
-            {"split_heads(dheads, n_heads)": "dheads"},
-            "the gradient of the merged heads has to be split before it goes back through attention",
-        ),
-        (
+        Mistake({"split_heads(dheads, n_heads)": "dheads"}, explanations.NOT_SPLIT_AGAIN),
+        Mistake(
             {
                 "[merge_heads(part) for part in attention_backward(split_heads(dheads, n_heads))]": "list(attention_backward(split_heads(dheads, n_heads)))"
             },
-            "dq, dk, dv have to be merged before they go back through the map qkv",
+            explanations.NOT_MERGED_AGAIN,
         ),
-        (
-            {"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"},
-            "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them",
-        ),
-        (
-            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
-            "dq, dk, dv are concatenated in another order than q, k, v were split",
-        ),
-    ],
+        Mistake({"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"}, explanations.NOT_SIDE_BY_SIDE),
+        Mistake({"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"}, explanations.OTHER_ORDER),
+    ),
     gradients=("dx", "grads"),
     title="self-attention of many heads, forward and backward",
     page="gradients/heads",
@@ -178,57 +161,50 @@ def layer_cases(rng):
 NORM_AFTER = "what a sublayer reads is normalised, as in other models: here it is the sum after the sublayer"
 NORM_OF_SUBLAYER = "the result of a sublayer is normalised before it is added: here the sum is, norm(x + sublayer(x))"
 
-BUILD.add(
-    "encoder_layer",
-    layer_cases,
-    [
-        (
+ENCODER_LAYER = part(
+    label="encoder_layer",
+    cases=layer_cases,
+    mistakes=(
+        Mistake(
             {"x0 + attended": "attended"},
             "the residual connection round the attention is missing: normalise x0 + attended",
         ),
-        (
-            {"x0 + attended": "x0"},
-            "the result of the attention is missing: x0 + attended",
+        Mistake({"x0 + attended": "x0"}, explanations.NO_ATTENDED),
+        Mistake({"x1 + fed": "x1"}, explanations.NO_FED),
+        Mistake({"x1 + fed": "x0 + fed"}, explanations.FED_ADDED_TO_X0),
+        Mistake(
+            {"x1 + fed": "fed"}, "the residual connection round the feed-forward layer is missing: normalise x1 + fed"
         ),
-        (
-            {"x1 + fed": "x1"},
-            "the result of the feed-forward layer is missing: x1 + fed",
-        ),
-        ({"x1 + fed": "x0 + fed"}, "the feed-forward layer's result is added to x1, not to x0"),
-        ({"x1 + fed": "fed"}, "the residual connection round the feed-forward layer is missing: normalise x1 + fed"),
-        (
+        Mistake(
             {'feed_forward(params["feed_forward"], x1)': 'feed_forward(params["feed_forward"], x0)'},
             "the feed-forward layer reads x1, not x0",
         ),
-        (
+        Mistake(
             {"return dsum + dattended": "return dattended"},
             "x0 is used twice: what goes past the attention, dsum, is missing in the result",
         ),
-        (
+        Mistake(
             {"norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
             "x1 is used twice: what goes past the feed-forward layer, dsum, is missing",
         ),
-        (
-            {"norm1_backward(dsum + dfed)": "norm1_backward(dsum)"},
-            "x1 is used twice: what comes through the feed-forward layer is missing",
-        ),
-        (
+        Mistake({"norm1_backward(dsum + dfed)": "norm1_backward(dsum)"}, explanations.NOT_THROUGH_FEED_FORWARD),
+        Mistake(
             {"return dsum + dattended": "return dattended", "norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
             "x0 and x1 are used twice: what goes past the two sublayers is missing in both gradients",
         ),
-        (
+        Mistake(
             {"(dsum + dfed)": "(dx1 := dsum + dfed)", "return dsum + dattended": "return dx1 + dattended"},
             "what goes past the attention is the gradient of the sum x0 + attended: that of x1, back through the normalisation",
         ),
-        (
+        Mistake(
             {"return dsum + dattended": "return dx2 + dattended"},
             "what goes past the attention is the gradient of the sum x0 + attended, not dy itself",
         ),
-        (
+        Mistake(
             {'"attention_norm"': '"@"', '"feed_forward_norm"': '"attention_norm"', '"@"': '"feed_forward_norm"'},
-            "the two normalisations are exchanged",
+            explanations.NORMS_EXCHANGED,
         ),
-        (
+        Mistake(
             {
                 '(params["attention"], x0': '(params["attention"], layer_norm(params["attention_norm"], x0)[0]',
                 'layer_norm(params["attention_norm"], x0 + attended)': "(x0 + attended, None)",
@@ -237,45 +213,45 @@ BUILD.add(
             },
             NORM_AFTER,
         ),
-        ({'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'}, NORM_AFTER),
-        (
+        Mistake({'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'}, NORM_AFTER),
+        Mistake(
             {
                 'x1, norm1_backward = layer_norm(params["attention_norm"], x0 + attended)': 'h, norm1_backward = layer_norm(params["attention_norm"], attended)\n    x1 = x0 + h',
             },
             NORM_OF_SUBLAYER,
         ),
-        (
+        Mistake(
             {
                 'x2, norm2_backward = layer_norm(params["feed_forward_norm"], x1 + fed)': 'h, norm2_backward = layer_norm(params["feed_forward_norm"], fed)\n    x2 = x1 + h',
             },
             NORM_OF_SUBLAYER,
         ),
-        (
+        Mistake(
             {"feed_backward(dsum)": "feed_backward(dx2)"},
             "the feed-forward layer gets the gradient of the layer's result: that has to go back through the normalisation first",
         ),
-        (
+        Mistake(
             {"attend_backward(dsum)": "attend_backward(dx2)"},
             "the attention gets the gradient of the layer's result: that has to go back through both normalisations first",
         ),
-        (
+        Mistake(
             {"attend_backward(dsum)": "attend_backward(dfed)"},
             "the attention gets the gradient of the feed-forward layer: that has to go back through the normalisation first",
         ),
-        (
+        Mistake(
             {"norm1_backward(dsum + dfed)": "norm1_backward(dx2 + dfed)"},
             "what goes past the feed-forward layer is the gradient of the sum x1 + fed, not dy itself",
         ),
-        (
+        Mistake(
             {"norm1_backward(dsum + dfed)": "norm1_backward(dx2)"},
             "the gradient of the layer's result goes back through the second normalisation and the feed-forward layer first",
         ),
-        (
+        Mistake(
             {"return dsum + dattended": "return dsum + dattended + dx2"},
             "x0 does not act on x2 directly: only its sum with the attention does, through two normalisations",
         ),
-    ],
-    results=("x2",),
+    ),
+    result_names=("x2",),
     gradients=("dx0", "grads"),
     title="a whole encoder layer, forward and backward",
     page="gradients/residual",
@@ -310,7 +286,7 @@ def transformer_cases(rng):
     H, K = sizes(rng, 2, low=2, high=3)
     params = model(rng, H * K, n_layers=2)
     src, tgt = rng.integers(3, 7, (2, 4)), rng.integers(3, 7, (2, 3))
-    tgt[:, 0] = PAGE.BEGIN
+    tgt[:, 0] = PAGE.module.BEGIN
     padded = src * [[1, 1, 1, 0], [1, 1, 1, 1]], tgt * [[1, 1, 1], [1, 1, 0]]
     return [
         Case("one sentence", params, src[:1], tgt[:1], H, draw(rng, 1, 3, 7)),
@@ -321,67 +297,64 @@ def transformer_cases(rng):
 # All of these masks make NaN of every number.
 SEES_NOTHING = "a position may attend to nothing: True = may attend, so ids != PAD, and each position sees itself"
 
-BUILD.add(
-    "transformer",
-    transformer_cases,
-    [
-        (
+TRANSFORMER = part(
+    label="transformer",
+    cases=transformer_cases,
+    mistakes=(
+        Mistake(
             {"is_past & is_tgt": "is_tgt"},
             "the causal mask is missing: a target position may read only itself and those before",
         ),
-        (
+        Mistake(
             {"dtype=bool)": "dtype=bool).T"},
             "the causal mask is upside down: True on and below the diagonal, as np.tril has it",
         ),
-        (
-            {"np.tri(tgt_in.shape[1], dtype=bool)": "np.tri(tgt_in.shape[1], k=-1, dtype=bool)"},
-            SEES_NOTHING,
-        ),
-        (
+        Mistake({"np.tri(tgt_in.shape[1], dtype=bool)": "np.tri(tgt_in.shape[1], k=-1, dtype=bool)"}, SEES_NOTHING),
+        Mistake(
             {"np.tri(tgt_in.shape[1]": "np.tri(tgt_in.shape[0]"},
             "the causal mask has a row for each position of the target: T is tgt_in.shape[1]",
         ),
-        ({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
-        (
+        Mistake({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
+        Mistake(
             {"is_past & is_tgt, is_src": "is_past & is_tgt, np.ones_like(is_src)"},
             "the decoder may read the source's padding",
         ),
-        (
+        Mistake(
             {"memory, is_src, n_heads": "memory, np.ones_like(is_src), n_heads"},
             "the encoder may read the source's padding",
         ),
-        (
+        Mistake(
             {"dmemory += dmemory_of_layer": "dmemory = dmemory_of_layer"},
             "every decoder layer reads the memory, so its gradient is the sum over the layers",
         ),
-        (
+        Mistake(
             {"reversed(range(len(decoder)))": "range(len(decoder))"},
             "the backward functions of the decoder are called in reverse order",
         ),
-        (
+        Mistake(
             {"reversed(range(len(encoder)))": "range(len(encoder))"},
             "the backward functions of the encoder are called in reverse order",
         ),
-        (
+        Mistake(
             {
                 "embed_src_backward(dmemory)": "embed_tgt_backward(dx)",
                 '"target_embedding"] = embed_tgt_backward(dx)': '"target_embedding"] = embed_src_backward(dmemory)',
             },
             "the gradients of the two embeddings are exchanged",
         ),
-        ({"!= PAD": "== PAD"}, SEES_NOTHING),
-        ({"(src != PAD)": "(src == PAD)"}, SEES_NOTHING),
-        ({"(tgt_in != PAD)": "(tgt_in == PAD)"}, SEES_NOTHING),
-        (
+        Mistake({"!= PAD": "== PAD"}, SEES_NOTHING),
+        Mistake({"(src != PAD)": "(src == PAD)"}, SEES_NOTHING),
+        Mistake({"(tgt_in != PAD)": "(tgt_in == PAD)"}, SEES_NOTHING),
+        Mistake(
             {"embed_src_backward(dmemory)": "embed_src_backward(dx)"},
             "the source's embedding gets the gradient of the decoder's: it is what comes out of the encoder's layers",
         ),
-        (
+        Mistake(
             {"encoder_backwards[i](dmemory)": "encoder_backwards[i](dx)"},
             "the encoder gets the gradient of the decoder's embedding: it is the sum of the gradients of the memory",
         ),
-    ],
-    results=("logits",),
+    ),
+    result_names=("logits",),
     gradients=("grads",),
     title="the whole model, forward and backward",
     page="gradients/residual",
@@ -429,33 +402,34 @@ BETAS = "beta1 and beta2 are exchanged: beta1 is that of m, beta2 that of v"
 SQUARES = "v is a mean of the squares of the gradient, g * g"
 WITHOUT = "means keeps m and v, without the correction, which would be applied again in the next step"
 
-BUILD.add(
-    "adam_step",
-    adam_cases,
-    [
-        (
+ADAM_STEP = AdamPart(
+    track=NAME,
+    one_page=PAGE,
+    label="adam_step",
+    cases=adam_cases,
+    mistakes=(
+        Mistake(
             {" / (1 - beta1**step)": "", " / (1 - beta2**step)": ""},
             "the bias correction is missing: the first step then has the wrong size",
         ),
-        ({" / (1 - beta1**step)": ""}, "the bias correction of m is missing"),
-        ({"v / (1 - beta2**step)": "v"}, "the bias correction of v is missing"),
-        (
-            {"**step": "**(step + 1)"},
-            "the exponent of the bias correction is one too large: step is 1 for the first step",
-        ),
-        (
+        Mistake({" / (1 - beta1**step)": ""}, explanations.NO_CORRECTION_OF_M),
+        Mistake({"v / (1 - beta2**step)": "v"}, explanations.NO_CORRECTION_OF_V),
+        Mistake({"**step": "**(step + 1)"}, explanations.EXPONENT_TOO_LARGE),
+        Mistake(
             {"**step": "**(step - 1)"},
             "the exponent of the bias correction is one too small: step is 1 for the first step, and 1 - beta**0 is 0",
         ),
-        ({"**step": ""}, "the exponent of the bias correction is missing: 1 - beta1**step, and the same for beta2"),
-        (
+        Mistake(
+            {"**step": ""}, "the exponent of the bias correction is missing: 1 - beta1**step, and the same for beta2"
+        ),
+        Mistake(
             {
                 "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
                 "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
             },
             BETAS,
         ),
-        (
+        Mistake(
             {
                 "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
                 "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
@@ -464,41 +438,39 @@ BUILD.add(
             },
             BETAS,
         ),
-        (
-            {"(np.sqrt(v / (1 - beta2**step)) + eps)": "np.sqrt(v / (1 - beta2**step) + eps)"},
-            "eps belongs outside of the root here: √v̂ + eps",
+        Mistake(
+            {"(np.sqrt(v / (1 - beta2**step)) + eps)": "np.sqrt(v / (1 - beta2**step) + eps)"}, explanations.EPS_IN_ROOT
         ),
-        ({"np.sqrt(v / (1 - beta2**step))": "(v / (1 - beta2**step))"}, "the root of v̂ is missing"),
-        (
+        Mistake({"np.sqrt(v / (1 - beta2**step))": "(v / (1 - beta2**step))"}, "the root of v̂ is missing"),
+        Mistake(
             {"params[name] -= lr": "params[name] += lr"},
             "the step has the wrong sign: it has to go against the gradient, params[name] -= lr m̂ / (√v̂ + eps)",
         ),
-        (
+        Mistake(
             {"params[name] -= lr": "params = params[name] - lr"},
             "the arrays of params have to change: params[name] -= …",
         ),
-        ({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v / (1 - beta2**step)"}, WITHOUT),
-        ({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v"}, WITHOUT),
-        ({"        means[name] = m, v\n": ""}, "m and v are not kept in means for the next step"),
-        (
+        Mistake({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v / (1 - beta2**step)"}, WITHOUT),
+        Mistake({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v"}, WITHOUT),
+        Mistake({"        means[name] = m, v\n": ""}, "m and v are not kept in means for the next step"),
+        Mistake(
             {"means.setdefault(name, {})": "{}"},
             "the means of the inner dicts are not kept: they belong into means[name]",
         ),
-        (
+        Mistake(
             {"means.setdefault(name, {})": "means"},
             "the inner dicts share one means: each needs its own, means[name]",
         ),
-        ({"* g * g": "* g"}, SQUARES),
-        ({"* g * g": "* 2 * g"}, SQUARES),
-        ({"* g * g": "* (g - 2)"}, SQUARES),
-    ],
-    arguments=("params", "grads", "next_grads", "lr", "beta1", "beta2", "eps"),
-    results=tuple(
+        Mistake({"* g * g": "* g"}, SQUARES),
+        Mistake({"* g * g": "* 2 * g"}, SQUARES),
+        Mistake({"* g * g": "* (g - 2)"}, SQUARES),
+    ),
+    argument_names=("params", "grads", "next_grads", "lr", "beta1", "beta2", "eps"),
+    result_names=tuple(
         f"params{path} after step {step}"
         for step in (1, 2)
         for path in paths(adam_cases(np.random.default_rng(0))[0].args[0])
     ),
-    kind=AdamPart,
     title="a step of Adam",
     page="training/adam",
     task="""
@@ -517,3 +489,5 @@ BUILD.add(
     ),
     hint_for={"means|kept": 2},
 )
+
+EXERCISES = (FEED_FORWARD, SELF_ATTENTION, ENCODER_LAYER, TRANSFORMER, ADAM_STEP)

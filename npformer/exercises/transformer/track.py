@@ -1,7 +1,8 @@
 """The track of one's own Transformer: ``npformer exercises build``."""
 
-from npformer.exercises.track import Page, Track
-from npformer.exercises.track.cases import noisy
+from npformer.exercises.track import Track
+from npformer.exercises.transformer import backward, forward, layers
+from npformer.exercises.transformer.page import NAME, PAGE
 
 HEADER = '''"""Your own Transformer: encoder and decoder, forward and backward, in NumPy alone.
 
@@ -14,17 +15,12 @@ Write the functions that are exercises, in the order of their numbers. The other
 '''
 
 BUILD = Track(
-    name="build",
+    name=NAME,
     command="build",
     file_name="transformer.py",
     mark="npformer exercises build check",
-    page=Page("one_page_transformer.py"),
+    page=PAGE,
+    exercises=(*forward.EXERCISES, *backward.EXERCISES, *layers.EXERCISES),
     title="your own Transformer",
     header=HEADER,
 )
-PAGE = BUILD.page.module
-
-
-def model(rng, D, F=5, n_layers=1, vocab=7):
-    """Parameters of a whole model."""
-    return noisy(rng, PAGE.init(rng, vocab, D, n_layers, F))

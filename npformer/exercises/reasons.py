@@ -1,0 +1,176 @@
+"""Why a function may be wrong: what is known to do the same, or how its results are related to the right ones."""
+
+import os
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+
+from npformer.exercises.complaints import TOLERANCE, close, complaint_and_topic, has_dtype_of
+from npformer.exercises.texts import error_line
+from npformer.exercises.trial import Trial, as_array, call, copied, is_many
+
+
+def reason(exercise, function, trials, cases):
+    """Why a function may be wrong, in words, or "". A reason has to hold in all cases, not only in the failed one.
+
+    The last trial is the one that failed; the cases are those that were not tried.
+    """
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # it was shown before
+        trials = [trials[-1], *trials[:-1]]
+        for case in cases:
+            trials.append(Trial(case, call(exercise, function, case), exercise.expected(*copied(case.args))))
+        return explanation(exercise, trials) or exchange(exercise, trials) or resemblance(exercise, trials) or ""
+
+
+def explanation(exercise, trials):
+    """What explains a wrong answer that does what the function did; that it does so in all cases is preferred.
+
+    A slip that is possible in many functions has to be the only one, if it shows in an error alone. Where nothing but
+    NaN was returned, several mistakes at once are no explanation: too many pairs do the same.
+    """
+    has_shown_a_number = has_number(trials[0].outcome)
+    has_shown_nan_alone = not has_shown_a_number and trials[0].outcome.error is None
+    candidates, slips = [], set()
+    for wrong in exercise.wrong_answers:
+        if wrong.is_several and has_shown_nan_alone:
+            continue
+        first = call(exercise, wrong.function, trials[0].case)
+        if not does_the_same(first, trials[0].outcome):
+            continue
+        outcomes = [first, *(call(exercise, wrong.function, trial.case) for trial in trials[1:])]
+        if not does_the_same_everywhere(outcomes, trials):
+            candidates.append((wrong.explanation, outcomes))
+        elif wrong.is_slip and not has_shown_a_number:
+            slips.add(wrong.explanation)
+        else:
+            return wrong.explanation
+    if has_shown_a_number:
+        for words, outcomes in candidates:
+            if does_the_same_where_there_are_numbers(exercise, outcomes, trials):
+                return words
+    return slips.pop() if len(slips) == 1 else None
+
+
+def does_the_same_everywhere(outcomes, trials):
+    """Whether a wrong answer, with these outcomes, does what the function did in every trial."""
+    return all(map(does_the_same, outcomes, [trial.outcome for trial in trials]))
+
+
+def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
+    """Whether a wrong answer does what the function did in every trial but those in which it returned no number.
+
+    Of these nothing is known, but the answer must be wrong there, too.
+    """
+    for outcome, trial in zip(outcomes, trials, strict=True):
+        if does_the_same(outcome, trial.outcome):
+            continue
+        complaint, _ = complaint_and_topic(exercise, Trial(trial.case, outcome, trial.expected), None)
+        if has_number(trial.outcome) or not complaint:
+            return False
+    return True
+
+
+def has_number(outcome):
+    """Whether there is a number in the results. Errors and results of NaN look like those of many mistakes."""
+    if outcome.error is not None:
+        return False
+    return any(x.dtype.kind != "f" or np.isfinite(x).any() for x in outcome.arrays())
+
+
+def does_the_same(a, b):
+    """Whether two outcomes are the same error, or equal values."""
+    if a.error is not None or b.error is not None:
+        return error_line(a.error) == error_line(b.error) if a.error is not None and b.error is not None else False
+    if a.changed != b.changed:
+        return False
+    return values_agree(a.value, b.value)
+
+
+def values_agree(a, b):
+    """Whether two values are arrays that agree, or sequences of such arrays."""
+    if is_many(a) or is_many(b):
+        return is_many(a) and is_many(b) and len(a) == len(b) and all(map(values_agree, a, b))
+    a, b = as_array(a), as_array(b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind in "fc":
+        return np.allclose(a, b, rtol=1e-9, atol=1e-13, equal_nan=True)
+    return bool(np.all(a == b))
+
+
+def exchange(exercise, trials):
+    """Which results are in each other's place, the same in every case that is wrong; or None."""
+    orders = [order_of(*results_of(exercise, trial)) for trial in trials if first_wrong(exercise, trial)]
+    if not orders or not orders[0] or any(order != orders[0] for order in orders):
+        return None
+    names = list(exercise.results)
+    moved = [i for i, place in enumerate(orders[0]) if place != i]
+    yours = ", ".join(names[i] for i in moved)
+    right = ", ".join(names[orders[0][i]] for i in moved)
+    return f"the results come in another order: {yours} are what {right} should be"
+
+
+def order_of(values, wanted):
+    """For each value the position where it is expected; None if it is expected nowhere."""
+    order: list[int] = []
+    for value in values:
+        places = [i for i, want in enumerate(wanted) if i not in order and agrees(value, want)]
+        if not places:
+            return None
+        order.append(places[0])
+    return order if len(values) == len(wanted) else None
+
+
+def resemblance(exercise, trials):
+    """A simple relation between the first wrong result and the expected one, the same in every case, or None."""
+    found = [first_wrong(exercise, trial) for trial in trials]
+    wrong = [each for each in found if each and each[1].size > 1]  # one number is a multiple of any other
+    relations = [relation(*each) for each in wrong]
+    if not relations or not relations[0] or wrong[0] is not found[0]:
+        return None
+    name, kind, words = relations[0]
+    is_same_everywhere = all(other and other[:2] == (name, kind) for other in relations)
+    return f"{name} {words}" if is_same_everywhere else None
+
+
+def first_wrong(exercise, trial):
+    """The name, the array and the expected array of the first result that is not right, or None if all are right."""
+    for name, value, want in zip(exercise.results, *results_of(exercise, trial), strict=False):
+        if not agrees(value, want):
+            return name, value, want
+    return None
+
+
+def results_of(exercise, trial):
+    """The arrays of the results, and those that are expected."""
+    value, wanted = trial.outcome.value, trial.expected
+    if len(exercise.results) == 1:
+        value, wanted = [value], [wanted]
+    values = value if is_many(value) else [None]
+    return [as_array(x) for x in values], [as_array(x) for x in wanted]
+
+
+def agrees(value, want):
+    """Whether an array is what is expected."""
+    return value.shape == want.shape and has_dtype_of(value, want) and close(value, want).all()
+
+
+def relation(name, value, want):
+    """How an array of numbers is related to the one that is wanted: its name, the kind and the words; or None."""
+    if value.dtype.kind != "f" or want.dtype.kind != "f" or not has_dtype_of(value, want):
+        return None
+    if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():
+        return name, "transpose", "is the transpose of what is expected"
+    if value.shape != want.shape or not np.isfinite(value).all() or not np.isfinite(want).all():
+        return None
+    square = float((want * want).sum())
+    factor = float((value * want).sum()) / square if square else 0.0
+    if factor and not np.isclose(factor, 1, rtol=1e-6) and close(value, want * factor).all():
+        sign = np.isclose(factor, -1)
+        square = factor**2
+        is_whole = [np.isclose(x, round(x), rtol=1e-9, atol=0) for x in (factor, square)]
+        root = f" = √{square:.0f}" if factor > 0 and is_whole == [False, True] else ""
+        return name, "factor", "has the wrong sign" if sign else f"is what is expected times {factor:.6g}{root}"
+    if np.ptp(value - want) <= TOLERANCE * max(1, np.abs(want).max()):
+        return name, "shift", f"is what is expected plus {(value - want).flat[0]:.6g} in each entry"
+    return None
