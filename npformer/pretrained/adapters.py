@@ -10,21 +10,21 @@ from npformer.models.low_rank import LowRank
 from npformer.pretrained.family import check_names
 from npformer.pretrained.files import Tensors
 
-PREFIX = "adapters."  # with which the names of their tensors begin
-KIND = "npformer_adapters"  # in config.json the type of the model, which no other library knows
-SETTINGS = "rank", "alpha", "targets", "whole"
+ADAPTER_PREFIX = "adapters."  # with which the names of their tensors begin
+ADAPTED_MODEL = "npformer_adapters"  # the model_type in config.json, which no other library knows
+ADAPTER_SETTINGS = "rank", "alpha", "targets", "whole"
 
 
 def config_of(model: LowRank, family: str) -> dict:
     """The keys of config.json for the adapters of a model of a family."""
-    settings = {name: getattr(model, name) for name in SETTINGS}
-    return {"model_type": KIND, "base_model_type": family, "adapters": settings}
+    settings = {name: getattr(model, name) for name in ADAPTER_SETTINGS}
+    return {"model_type": ADAPTED_MODEL, "base_model_type": family, "adapters": settings}
 
 
 def config_of_model(config: dict) -> dict:
     """A copy of config.json, as it is for the model itself."""
     of_model = dict(config)
-    if config.get("model_type") == KIND:
+    if config.get("model_type") == ADAPTED_MODEL:
         of_model["model_type"] = of_model.pop("base_model_type")
     return of_model
 
@@ -32,7 +32,7 @@ def config_of_model(config: dict) -> dict:
 def tensors_of(model: LowRank, params: dict) -> dict:
     """The tensors of adapters for a file."""
     tree.check_like(params, model.shapes(), dtypes=False)
-    tensors = tree.to_arrays(params, PREFIX.rstrip("."))
+    tensors = tree.to_arrays(params, ADAPTER_PREFIX.rstrip("."))
     return {name: np.ascontiguousarray(on_host(x)) for name, x in tensors.items()}
 
 
@@ -41,8 +41,8 @@ def split_adapters(tensors: Tensors) -> tuple[Tensors, Tensors]:
     of_model = {}
     of_adapters = {}
     for name, x in tensors.items():
-        if name.startswith(PREFIX):
-            of_adapters[name.removeprefix(PREFIX)] = x
+        if name.startswith(ADAPTER_PREFIX):
+            of_adapters[name.removeprefix(ADAPTER_PREFIX)] = x
         else:
             of_model[name] = x
     return of_model, of_adapters

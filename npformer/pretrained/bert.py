@@ -12,9 +12,9 @@ from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import (
     check_supported,
     harmless,
+    parse_table,
     read,
     settings_and_defaults,
-    table,
     warned_unless,
 )
 from npformer.pretrained.sentences import pooling_of, their_pooling
@@ -28,8 +28,8 @@ TASKS: dict[str, dict] = {
 }
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json need not say
-POSITIONS = "embeddings.position_embeddings.weight"
-OF_TASKS = read("id2label num_labels problem_type tie_word_embeddings pooling")
+POSITION_TABLE = "embeddings.position_embeddings.weight"
+TASK_KEYS = read("id2label num_labels problem_type tie_word_embeddings pooling")
 
 
 class Bert(Family):
@@ -37,7 +37,7 @@ class Bert(Family):
 
     name, title = "bert", "Bert"  # the title begins the names of the classes
     model = Encoder
-    names = table("""
+    names = parse_table("""
         embedding                      embeddings.word_embeddings
         positions                      embeddings.position_embeddings
         types                          embeddings.token_type_embeddings
@@ -75,7 +75,7 @@ class Bert(Family):
         "embedding_norm": True,
         "n_inputs": None,
     }
-    own_settings = (
+    extra_settings = (
         "task",
         "n_outputs",
         "labels",
@@ -86,7 +86,7 @@ class Bert(Family):
     )
     supported = {"position_embedding_type": "absolute"}
     # Sizes of the pooler of Google's program, which the library transformers does not read, either.
-    other_keys = OF_TASKS | harmless("""
+    other_keys = TASK_KEYS | harmless("""
         directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
         pooler_size_per_head pooler_type
         """)
@@ -116,20 +116,20 @@ class Bert(Family):
             return self.names | self.names_of_classifier
         return self.names
 
-    def arriving(self, tensors, config):
+    def from_file(self, tensors, config):
         """The tensors by the names of the table, each once."""
-        arriving = {}
-        for name, x in super().arriving(tensors, config).items():
+        renamed = {}
+        for name, x in super().from_file(tensors, config).items():
             # Google's files name gain and bias of a normalisation so.
             name = re.sub(r"\.gamma$", ".weight", name)
             name = re.sub(r"\.beta$", ".bias", name)
-            arriving[name] = x
+            renamed[name] = x
         if self.leaves_out_pooler(config):
-            arriving = {name: x for name, x in arriving.items() if not name.startswith("pooler.")}
-        bias = arriving.pop(self.bias_of_words, None)
+            renamed = {name: x for name, x in renamed.items() if not name.startswith("pooler.")}
+        bias = renamed.pop(self.bias_of_words, None)
         if bias is not None:
-            arriving.setdefault(f"{self.output_of_words}.bias", bias)
-        return arriving
+            renamed.setdefault(f"{self.output_of_words}.bias", bias)
+        return renamed
 
     def leaves_out_pooler(self, config):
         """Whether the pooler of a file is that of the first training, which its task does not use.
@@ -143,20 +143,20 @@ class Bert(Family):
             return "pooler" in self.names_of_classifier
         return True
 
-    def leaving(self, tensors, model):
+    def for_file(self, tensors, model):
         """The tensors by the names of a file, which a model without output has without a prefix."""
         if model.task is None:
             return tensors
-        leaving = super().leaving(tensors, model)
+        renamed = super().for_file(tensors, model)
         if model.task == "words":
-            leaving[self.bias_of_words] = leaving[f"{self.output_of_words}.bias"]
-        return leaving
+            renamed[self.bias_of_words] = renamed[f"{self.output_of_words}.bias"]
+        return renamed
 
-    def own_rules(self, config):
+    def extra_rules(self, config):
         """The vector that is classified has the dropout of the sublayers, here."""
         return warned_unless({"classifier_dropout": config["hidden_dropout_prob"]})
 
-    def read_own(self, config, tensors):
+    def extra_settings_from(self, config, tensors):
         """What is predicted, of which vector, and how that is made."""
         name = self.class_in(config)
         check_supported("architectures", name, self.tasks)
@@ -180,7 +180,7 @@ class Bert(Family):
         warn(f"config.json has pad_token_id={shown(pad_id)}, {instead}")
         return theirs
 
-    def own_keys(self, model):
+    def extra_keys_for(self, model):
         """The class of theirs, and what belongs to it."""
         if "n_types" in self.settings and not model.n_types:
             raise ValueError("n_types=0, expected at least 1")
@@ -267,41 +267,42 @@ class Roberta(Bert):
     heads = ("lm_head", "classifier")
     output_of_words, bias_of_words = "lm_head.decoder", "lm_head.bias"
 
-    def arriving(self, tensors, config):
+    def from_file(self, tensors, config):
         """The tensors by the names of the table, without the positions that no token has."""
-        arriving = super().arriving(tensors, config)
-        positions = arriving.get(POSITIONS)
+        renamed = super().from_file(tensors, config)
+        positions = renamed.get(POSITION_TABLE)
         if positions is not None:
             numbers = positions.numbers()
             pad_id = config.get("pad_token_id", self.defaults["pad_token_id"])
             last = len(numbers) - 2  # which leaves one position
             pad_id = check_int("pad_token_id", pad_id, at_least=0, at_most=last)
-            arriving[POSITIONS] = positions.take(numbers[pad_id + 1 :])
-        return arriving
+            renamed[POSITION_TABLE] = positions.take(numbers[pad_id + 1 :])
+        return renamed
 
-    def leaving(self, tensors, model):
+    def for_file(self, tensors, model):
         """The tensors by the names of a file."""
-        positions = tensors[POSITIONS]
+        positions = tensors[POSITION_TABLE]
         unused = np.zeros((model.pad_id + 1, model.d_model), positions.dtype)
-        return super().leaving(tensors | {POSITIONS: np.concatenate([unused, positions])}, model)
+        all_rows = np.concatenate([unused, positions])
+        return super().for_file(tensors | {POSITION_TABLE: all_rows}, model)
 
     def settings_of(self, config, tensors, instead=()):
         """Our settings; the length is that of all rows of the table without those of no token."""
         settings = super().settings_of(config, tensors, instead)
-        if POSITIONS in tensors and "max_len" not in instead:
+        if POSITION_TABLE in tensors and "max_len" not in instead:
             key = self.settings["max_len"]
-            length = tensors[POSITIONS].shape[0]
+            length = tensors[POSITION_TABLE].shape[0]
             n_rows = length + settings["pad_id"] + 1
             if check_int(key, config[key]) != n_rows:
-                rows = f"{n_rows}, the number of rows of {POSITIONS}"
+                rows = f"{n_rows}, the number of rows of {POSITION_TABLE}"
                 raise ValueError(f"config.json has {key}={shown(config[key])}, expected {rows}")
             settings["max_len"] = length
         return settings
 
-    def own_keys(self, model):
+    def extra_keys_for(self, model):
         """Also that number of rows."""
         n_rows = model.max_len + model.pad_id + 1
-        return super().own_keys(model) | {"max_position_embeddings": n_rows}
+        return super().extra_keys_for(model) | {"max_position_embeddings": n_rows}
 
 
 class XLMRoberta(Roberta):
@@ -317,7 +318,7 @@ class DistilBert(Bert):
     """
 
     name, title = "distilbert", "DistilBert"
-    names = table("""
+    names = parse_table("""
         embedding                      embeddings.word_embeddings
         positions                      embeddings.position_embeddings
         embedding_norm                 embeddings.LayerNorm
@@ -350,11 +351,11 @@ class DistilBert(Bert):
     defaults |= {"tie_word_embeddings": True}
     constants = Bert.constants | {"n_types": 0, "eps": 1e-12, "pooler_activation": "relu"}
     # The table of positions is stored, however it was made.
-    other_keys = OF_TASKS | harmless("sinusoidal_pos_embds tie_weights_")
+    other_keys = TASK_KEYS | harmless("sinusoidal_pos_embds tie_weights_")
     prefix = "distilbert."
     heads = ("vocab_", "pre_classifier", "classifier")
     output_of_words, bias_of_words = "vocab_projector", "vocab_projector.bias"
 
-    def own_rules(self, config):
+    def extra_rules(self, config):
         """Dropout before the classifier is that of the sublayers, here."""
         return warned_unless({"seq_classif_dropout": 0.2, "qa_dropout": 0.1})

@@ -13,12 +13,12 @@ from npformer.files.folders import new_files
 from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
-from npformer.pretrained.family import OF_ALL
+from npformer.pretrained.family import SHARED_SETTINGS
 from npformer.pretrained.files import Files
-from npformer.pretrained.keys import table
+from npformer.pretrained.keys import parse_table
 from npformer.pretrained.pytorch import PyTorch
 
-NAMES = table("""
+LAYER_NAMES = parse_table("""
     attention_norm         self_attention/layer_norm
     attention.qkv          self_attention/linear_0
     attention.out          self_attention/linear_1
@@ -30,7 +30,7 @@ NAMES = table("""
     feed_forward.hidden    ffn/linear_0
     feed_forward.out       ffn/linear_1
     """)
-ACTIVATIONS = table("""
+SPEC_ACTIVATIONS = parse_table("""
     relu      RELU
     gelu      GELUTanh
     gelu_erf  GELU
@@ -44,10 +44,10 @@ SUPPORTED: dict[str, tuple] = {
     "rotary": (None,),
 }
 WRITTEN = {
-    *PyTorch.own_settings,
+    *PyTorch.extra_settings,
     "norm_type",
 }  # but ``forced_eos_id``, as a translation always ends there
-NEVER = -1e9  # the logit of padding
+PADDING_LOGIT = -1e9  # the logit of padding
 
 
 def export(
@@ -102,7 +102,7 @@ def export(
         model.depths,
         model.n_heads,
         no_final_norm=not model.has_final_norm,
-        activation=specs.common_spec.Activation[ACTIVATIONS[model.activation]],
+        activation=specs.common_spec.Activation[SPEC_ACTIVATIONS[model.activation]],
         ffn_glu=model.activation == "swiglu",
         rms_norm=model.norm_type == "rms_norm",
     )
@@ -132,7 +132,7 @@ def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
         if value not in values:
             expected = " or ".join(map(repr, values))
             raise ValueError(f"{name}={shown(value)} cannot be exported, expected {expected}")
-    check_expressed(model, {*SUPPORTED, *WRITTEN, *OF_ALL})
+    check_expressed(model, {*SUPPORTED, *WRITTEN, *SHARED_SETTINGS})
     if not min(model.depths):
         setting = f"n_layers={model.n_layers}"
         raise ValueError(f"{setting} cannot be exported, expected at least one in each stack")
@@ -163,7 +163,7 @@ def fill(specs, spec, model, params):
     is_padding = np.arange(model.tgt_vocab) == model.pad_id
     projection = spec.decoder.projection
     projection.weight = floats(weight.T)
-    projection.bias = floats(np.where(is_padding, NEVER, on_host(bias)))
+    projection.bias = floats(np.where(is_padding, PADDING_LOGIT, on_host(bias)))
 
 
 def fill_stack(specs, stack, model, params):
@@ -171,7 +171,7 @@ def fill_stack(specs, stack, model, params):
     for path, x in tree.leaves(params):
         module, _, leaf = path.rpartition(".")
         number, _, part = module.partition(".")
-        place = f"layer_{number}/{NAMES[part]}" if part else "layer_norm"
+        place = f"layer_{number}/{LAYER_NAMES[part]}" if part else "layer_norm"
         layer = specs.model_spec.index_spec(stack, place)
         if place.endswith("norm"):
             leaf = {"gain": "gamma", "bias": "beta"}[leaf]

@@ -16,19 +16,19 @@ from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
 from npformer.pretrained.files import Tensors, ends_in
 from npformer.pretrained.keys import (
-    CONFIG,
+    CONFIG_KEYS,
     Rules,
     check_complete,
     check_keys,
     check_supported,
     listed,
+    parse_table,
     read,
     refused_unless,
-    table,
 )
 
 # Names of theirs, and those of ours. Of several with one meaning, the last is written.
-ACTIVATIONS = table("""
+ACTIVATIONS = parse_table("""
     gelu               gelu_erf
     gelu_pytorch_tanh  gelu
     gelu_new           gelu
@@ -36,7 +36,7 @@ ACTIVATIONS = table("""
     silu               silu
     swish              silu
     """)
-THEIRS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 # Sizes of most families: settings of ours, and their keys in config.json.
 SIZES = """
     vocab     vocab_size
@@ -48,7 +48,7 @@ SIZES = """
     """
 # Settings of ours that are checked or written for each family, or that say nothing of a model that
 # has been trained.
-OF_ALL = "dtype", "final_norm", "dropout", "inner_dropout"
+SHARED_SETTINGS = {"dtype", "final_norm", "dropout", "inner_dropout"}
 LIKE_2017 = {
     "norm_type": "layer_norm",
     "bias": True,
@@ -72,7 +72,8 @@ class Family:
     settings: dict[str, str] = {}  # ours, and their keys in config.json
     defaults: dict[str, Any] = {}  # what these keys mean where they are missing
     constants: dict[str, Any] = {}  # settings that all models of the family have
-    own_settings: Sequence[str] = ()  # which ``read_own`` and ``own_keys`` convert
+    # Settings of ours that ``extra_settings_from`` and ``extra_keys_for`` convert.
+    extra_settings: Sequence[str] = ()
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
     other_keys: Rules = {}  # what else config.json says in files of the family
     # Of these keys of config.json, which generation_config.json decides if it is there.
@@ -86,13 +87,13 @@ class Family:
 
     def rules(self, config: dict) -> Rules:
         """What each key of config.json means, in a file of this family."""
-        rules = CONFIG | self.other_keys | refused_unless(self.supported)
+        rules = CONFIG_KEYS | self.other_keys | refused_unless(self.supported)
         rules |= read(" ".join(self.settings.values()))
         if self.architectures:
             rules |= refused_unless({"architectures": tuple([name] for name in self.architectures)})
-        return rules | self.own_rules(self.defaults | config)
+        return rules | self.extra_rules(self.defaults | config)
 
-    def own_rules(self, config: dict) -> Rules:
+    def extra_rules(self, config: dict) -> Rules:
         """What of this depends on other keys."""
         return {}
 
@@ -112,9 +113,9 @@ class Family:
             theirs = settings["activation"]
             check_supported(self.settings["activation"], theirs, ACTIVATIONS)
             settings["activation"] = ACTIVATIONS[theirs]
-        return self.constants | settings | self.read_own(config, tensors)
+        return self.constants | settings | self.extra_settings_from(config, tensors)
 
-    def read_own(self, config: dict, tensors: dict) -> dict:
+    def extra_settings_from(self, config: dict, tensors: dict) -> dict:
         """Settings of ours that are no single keys of config.json."""
         return {}
 
@@ -127,10 +128,10 @@ class Family:
         config |= self.supported
         for ours, key in self.settings.items():
             config[key] = value_for_others(model, ours)
-        return config | self.own_keys(model)
+        return config | self.extra_keys_for(model)
 
-    def own_keys(self, model: Any) -> dict:
-        """The keys of config.json that ``read_own`` reads."""
+    def extra_keys_for(self, model: Any) -> dict:
+        """The keys of config.json that ``extra_settings_from`` reads."""
         return {}
 
     def padding(self, pad_id: int | None, config: dict, tokenizer: Any) -> int | None:
@@ -143,7 +144,8 @@ class Family:
             if getattr(model, name) != value:
                 setting = f"{name}={shown(getattr(model, name))}"
                 raise ValueError(f"{setting}, expected {shown(value)}")
-        check_expressed(model, {*self.settings, *self.constants, *self.own_settings, *OF_ALL})
+        own = {*self.settings, *self.constants, *self.extra_settings}
+        check_expressed(model, own | SHARED_SETTINGS)
 
     def begin_id(self, config: dict) -> int | None:
         """The id of the begin token that no file of a tokenizer has, or None."""
@@ -155,21 +157,21 @@ class Family:
         """The table of names, for a model of ours."""
         return self.names
 
-    def arriving(self, tensors: dict, config: dict) -> dict:
+    def from_file(self, tensors: dict, config: dict) -> dict:
         """The tensors of a file by the names of the table."""
-        arriving = {}
+        renamed = {}
         for name, x in tensors.items():
             name = name.removeprefix(self.prefix)
             if not re.fullmatch(self.unneeded, name):
-                arriving[name] = x
-        return arriving
+                renamed[name] = x
+        return renamed
 
-    def leaving(self, tensors: dict, model: Any) -> dict:
+    def for_file(self, tensors: dict, model: Any) -> dict:
         """The tensors of the table by the names of a file."""
-        leaving = {}
+        renamed = {}
         for name, x in tensors.items():
-            leaving[name if name.startswith(self.heads) else self.prefix + name] = x
-        return leaving
+            renamed[name if name.startswith(self.heads) else self.prefix + name] = x
+        return renamed
 
     def views(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors by the names of the table, as views of the parameters of a model of ours."""
@@ -268,9 +270,9 @@ def value_for_others(model: Any, name: str) -> Any:
     """A setting of ours as others write it: they have no None that stands for another number."""
     value = getattr(model, name)
     if name == "activation":
-        if value not in THEIRS:
-            raise ValueError(f"activation={shown(value)}, expected {', '.join(THEIRS)}")
-        return THEIRS[value]
+        if value not in THEIR_ACTIVATIONS:
+            raise ValueError(f"activation={shown(value)}, expected {', '.join(THEIR_ACTIVATIONS)}")
+        return THEIR_ACTIVATIONS[value]
     if value is None and name == "eps":
         return model.layer_settings.norm_eps
     if value is None and name == "inner_dropout":

@@ -13,10 +13,10 @@ from npformer.checks import shown
 from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
-from npformer.pretrained.keys import SHARDS, check_keys, check_supported, listed, table
+from npformer.pretrained.keys import INDEX_KEYS, check_keys, check_supported, listed, parse_table
 
-TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
-DTYPES = table("""
+TENSORS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+STORED_DTYPES = parse_table("""
     F64   <f8
     F32   <f4
     F16   <f2
@@ -29,7 +29,7 @@ CONVERTING = (
 )
 POINTER = b"version https://git-lfs"  # begins what a clone has in place of a large file
 BLOCK = 2**20  # numbers that are converted at a time
-LONGEST = 64 * 2**20  # bytes of a file of settings or of a tokenizer
+MOST_BYTES = 64 * 2**20  # bytes of a file of settings or of a tokenizer
 
 
 class Stored(NamedTuple):
@@ -85,7 +85,7 @@ class Contents(NamedTuple):
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file of unknown origin."""
-    return read_bounded(path, LONGEST)
+    return read_bounded(path, MOST_BYTES)
 
 
 def text_in(files: Files, name: str) -> str:
@@ -130,34 +130,35 @@ def import_safetensors() -> Any:
 
 def tensors_of(folder: Path) -> Tensors:
     """The tensors of a folder: in one file, or else in several that an index lists."""
-    if kind_of_file(folder / TENSORS) != MISSING:
-        return tensors_in(folder / TENSORS)
-    if kind_of_file(folder / INDEX) == MISSING:
+    if kind_of_file(folder / TENSORS_FILE) != MISSING:
+        return tensors_in(folder / TENSORS_FILE)
+    if kind_of_file(folder / INDEX_FILE) == MISSING:
         others = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
         there = f"the weights in {listed(others)} are not read" if others else "it has no weights"
-        raise ValueError(f"it has neither {TENSORS} nor {INDEX}; {there}{CONVERTING}")
-    places = weight_map(read_json(folder / INDEX))
+        raise ValueError(f"it has neither {TENSORS_FILE} nor {INDEX_FILE}; {there}{CONVERTING}")
+    places = weight_map(read_json(folder / INDEX_FILE))
     tensors: Tensors = {}
     for name in sorted(set(places.values())):
         if kind_of_file(folder / name) == MISSING:
-            raise ValueError(f"{name:.80} is missing, which {INDEX} lists")
+            raise ValueError(f"{name:.80} is missing, which {INDEX_FILE} lists")
         tensors |= tensors_in(folder / name)
     for name, place in places.items():
         if name not in tensors:
-            raise ValueError(f"{INDEX} lists {name:.80}, which {place} does not hold")
+            raise ValueError(f"{INDEX_FILE} lists {name:.80}, which {place} does not hold")
     return tensors
 
 
 def weight_map(index: dict) -> dict[str, str]:
     """The file of each tensor, as an index lists them."""
-    check_keys(index, SHARDS, INDEX)
+    check_keys(index, INDEX_KEYS, INDEX_FILE)
     places = index.get("weight_map")
     what = "from names of tensors to names of files in the folder"
     if not isinstance(places, dict):
-        raise ValueError(f"{INDEX} has no weight_map {what}")
+        raise ValueError(f"{INDEX_FILE} has no weight_map {what}")
     for place in places.values():
         if not isinstance(place, str) or Path(place).name != place:
-            raise ValueError(f"{INDEX} has {shown(place)} in its weight_map, expected one {what}")
+            there = f"{shown(place)} in its weight_map"
+            raise ValueError(f"{INDEX_FILE} has {there}, expected one {what}")
     return places
 
 
@@ -188,8 +189,8 @@ def _stored(name: str, described: dict, data: Any) -> Stored:
     begin, end = described["data_offsets"]
 
     def rows(part):
-        check_supported(f"{name} has dtype", dtype, DTYPES)
-        values = np.ndarray(shape, DTYPES[dtype], data[begin:end])[part]
+        check_supported(f"{name} has dtype", dtype, STORED_DTYPES)
+        values = np.ndarray(shape, STORED_DTYPES[dtype], data[begin:end])[part]
         if dtype == "BF16":  # the upper half of a float32
             return (values.astype("<u4") << 16).view("<f4")
         return values

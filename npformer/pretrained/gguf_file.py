@@ -14,22 +14,22 @@ from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
 from npformer.pretrained.files import Contents, Files, Stored, Tensors
 from npformer.pretrained.keys import (
-    GGUF,
-    GGUF_MODEL,
+    GGUF_KEYS,
+    GGUF_MODEL_KEYS,
     check_keys,
     check_supported,
+    parse_table,
     refused_unless,
-    table,
 )
 from npformer.pretrained.library_tokenizers import around_text, byte_pairs, import_tokenizers
 from npformer.pretrained.tokenizer_settings import (
-    GENERATION,
-    SETTINGS as OF_SETTINGS,
-    WHOLE,
+    GENERATION_FILE,
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
     listed_templates,
 )
 
-NAMES = table("""
+MODULE_NAMES = parse_table("""
     token_embd   embed_tokens
     output_norm  norm
     output       lm_head
@@ -45,7 +45,7 @@ NAMES = table("""
     ffn_up       mlp.up_proj
     ffn_down     mlp.down_proj
     """)
-SETTINGS = table("""
+CONFIG_NAMES = parse_table("""
     hidden_size              embedding_length
     head_dim                 attention.key_length
     num_attention_heads      attention.head_count
@@ -56,14 +56,14 @@ SETTINGS = table("""
     rms_norm_eps             attention.layer_norm_rms_epsilon
     rope_theta               rope.freq_base
     """)
-KINDS = "llama", "qwen2", "qwen3"  # architectures that are read
-OF_TOKENIZER = table("""
+ARCHITECTURES = "llama", "qwen2", "qwen3"  # architectures that are read
+TOKEN_NAMES = parse_table("""
     bos  bos
     eos  eos
     pad  padding
     unk  unknown
     """)
-OF_CHAT = "tokenizer.chat_template"
+CHAT_TEMPLATE = "tokenizer.chat_template"
 # Types of tokens: one that no text has, and one that is never divided.
 CONTROL, USER_DEFINED = 3, 4
 # How a file says that text is divided into words: as GPT-2 does, also with digits apart, or by
@@ -90,10 +90,10 @@ def read_gguf(path: Path) -> Contents:
     """What a folder of transformers would hold."""
     about, tensors = contents_of(path)
     kind: Any = about.get("general.architecture")
-    check_supported("the GGUF file has general.architecture", kind, KINDS)
+    check_supported("the GGUF file has general.architecture", kind, ARCHITECTURES)
     check_whole(about)
     of_model = keys_of_model(about, kind)
-    config = {theirs: of_model[key] for theirs, key in SETTINGS.items() if key in of_model}
+    config = {theirs: of_model[key] for theirs, key in CONFIG_NAMES.items() if key in of_model}
     config["model_type"] = kind
     config["vocab_size"] = len(about.get("tokenizer.ggml.tokens", []))
     config.setdefault("head_dim", head_width(of_model))  # not the default of config.json
@@ -116,12 +116,12 @@ def keys_of_model(about: dict, kind: str) -> dict:
             of_model[key.removeprefix(f"{kind}.")] = value
         else:
             of_file[key] = value
-    check_keys(of_file, GGUF, "the GGUF file")
-    rules = GGUF_MODEL
+    check_keys(of_file, GGUF_KEYS, "the GGUF file")
+    rules = GGUF_MODEL_KEYS
     width = head_width(of_model)
     if width is not None:
         same = {"rope.dimension_count": width, "attention.value_length": width}
-        rules = GGUF_MODEL | refused_unless(same)
+        rules = GGUF_MODEL_KEYS | refused_unless(same)
     check_keys(of_model, rules, f"the GGUF file, in {kind}.*,")
     return of_model
 
@@ -129,7 +129,7 @@ def keys_of_model(about: dict, kind: str) -> dict:
 def transformers_name(name: str) -> str:
     """The name of a tensor in a folder of transformers."""
     *layer, module, leaf = name.removeprefix("blk.").split(".")
-    theirs = f"{NAMES.get(module, module)}.{leaf}"
+    theirs = f"{MODULE_NAMES.get(module, module)}.{leaf}"
     return ".".join(["layers", *layer, theirs]) if layer else theirs
 
 
@@ -225,20 +225,20 @@ def tokenizer_files(about: dict) -> Files:
     said = {key.removeprefix("tokenizer.ggml."): value for key, value in about.items()}
     templates = {}
     for key, text in about.items():
-        if key == OF_CHAT or key.startswith(f"{OF_CHAT}."):
-            templates[key.removeprefix(OF_CHAT).removeprefix(".") or "default"] = text
+        if key == CHAT_TEMPLATE or key.startswith(f"{CHAT_TEMPLATE}."):
+            templates[key.removeprefix(CHAT_TEMPLATE).removeprefix(".") or "default"] = text
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings["chat_template"] = listed_templates(templates)
-    for role, name in OF_TOKENIZER.items():
+    for role, name in TOKEN_NAMES.items():
         id_ = said.get(f"{name}_token_id")
         if id_ is not None:
             settings[f"{role}_token"] = said["tokens"][id_]
     ends = [said.get(f"{name}_token_id") for name in ("eos", "eot", "eom")]
     generation = {"eos_token_id": [id_ for id_ in ends if id_ is not None]}
     return {
-        WHOLE: whole_tokenizer(said).to_str().encode(),
-        OF_SETTINGS: json.dumps(settings).encode(),
-        GENERATION: json.dumps(generation).encode(),
+        TOKENIZER_FILE: whole_tokenizer(said).to_str().encode(),
+        SETTINGS_FILE: json.dumps(settings).encode(),
+        GENERATION_FILE: json.dumps(generation).encode(),
     }
 
 

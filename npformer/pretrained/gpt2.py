@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019)."""
 
 from npformer.pretrained.family import LIKE_2017, LanguageFamily
-from npformer.pretrained.keys import harmless, settings_and_defaults, table, warned_unless
+from npformer.pretrained.keys import harmless, parse_table, settings_and_defaults, warned_unless
 
 
 class GPT2(LanguageFamily):
@@ -11,7 +11,7 @@ class GPT2(LanguageFamily):
     """
 
     name, architectures = "gpt2", ("GPT2LMHeadModel", "GPT2Model")
-    names = table("""
+    names = parse_table("""
         embedding                      wte
         positions                      wpe
         layers.{}.attention_norm       h.{}.ln_1
@@ -47,11 +47,11 @@ class GPT2(LanguageFamily):
     unneeded = r".*\.attn\.(masked_)?bias"  # constants that older files hold
     has_linear_transposed = False
 
-    def own_rules(self, config):
+    def extra_rules(self, config):
         """The embeddings have the dropout of the sublayers, here."""
         return warned_unless({"embd_pdrop": config["resid_pdrop"]})
 
-    def read_own(self, config, tensors):
+    def extra_settings_from(self, config, tensors):
         """A hidden layer is four times as wide as the model where config.json does not say it."""
         if config["n_inner"] is None:
             return {"d_ff": 4 * config.get("n_embd", 0)}

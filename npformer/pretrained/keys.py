@@ -67,10 +67,10 @@ def _with_values(kind, values):
 UNKNOWN = Rule("warned")
 
 
-def table(text: str) -> dict[str, str]:
+def parse_table(text: str) -> dict[str, str]:
     r"""A name of ours and one of theirs in a line; more names of theirs have lines of their own.
 
-    >>> table("hidden gate\n up\nout down")
+    >>> parse_table("hidden gate\n up\nout down")
     {'hidden': 'gate up', 'out': 'down'}
     """
     names: dict[str, str] = {}
@@ -169,8 +169,8 @@ def listed(names: list[str]) -> str:
 # How a text is generated. A caller gives such options to ``greedy_decode``, ``beam_search`` and
 # ``sample``, which read no files; what these functions do not have at all is named in a warning.
 # (A Marian reads forced_eos_token_id.)
-GENERATION = read("bos_token_id eos_token_id pad_token_id decoder_start_token_id")
-GENERATION |= harmless("""
+GENERATION_KEYS = read("bos_token_id eos_token_id pad_token_id decoder_start_token_id")
+GENERATION_KEYS |= harmless("""
     do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
     repetition_penalty
     num_beams num_beam_groups num_return_sequences length_penalty early_stopping
@@ -185,7 +185,7 @@ GENERATION |= harmless("""
     prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
     transformers_version trust_remote_code _from_model_config
     """)
-GENERATION |= warned_unless(
+GENERATION_KEYS |= warned_unless(
     in_lines("""
     bad_words_ids                     null
     begin_suppress_tokens             []
@@ -210,9 +210,9 @@ GENERATION |= warned_unless(
 )
 
 # config.json of all families. Those of a family are added in its class.
-CONFIG = GENERATION | read("model_type architectures tie_word_embeddings")
-CONFIG |= read("pooling after_pooling pad_id adapters")  # which npformer alone writes
-CONFIG |= harmless("""
+CONFIG_KEYS = GENERATION_KEYS | read("model_type architectures tie_word_embeddings")
+CONFIG_KEYS |= read("pooling after_pooling pad_id adapters")  # which npformer alone writes
+CONFIG_KEYS |= harmless("""
     _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed
     unsloth_version
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal
@@ -223,7 +223,7 @@ CONFIG |= harmless("""
     id2label label2id num_labels _num_labels problem_type
     tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
     """)
-CONFIG |= refused_unless(
+CONFIG_KEYS |= refused_unless(
     in_lines("""
     add_cross_attention          false
     cross_attention_hidden_size  null
@@ -233,23 +233,23 @@ CONFIG |= refused_unless(
     tie_encoder_decoder          false
     """)
 )
-CONFIG |= warned_unless({"prefix": ""})
+CONFIG_KEYS |= warned_unless({"prefix": ""})
 
-WHOLE_HEADS = refused_unless({"partial_rotary_factor": 1.0})
-ROPE = read("rope_type type rope_theta factor") | WHOLE_HEADS
-SHARDS = read("weight_map") | harmless("metadata")
+WHOLE_HEADS_KEYS = refused_unless({"partial_rotary_factor": 1.0})
+ROPE_KEYS = read("rope_type type rope_theta factor") | WHOLE_HEADS_KEYS
+INDEX_KEYS = read("weight_map") | harmless("metadata")
 
 # tokenizer_config.json and special_tokens_map.json. What tokenizer.json says of the same thing is
 # added where both are read. tokenizer.json itself is read as a whole by the library tokenizers,
 # which refuses what it does not know.
-TOKENIZER = read("""
+TOKENIZER_KEYS = read("""
     bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template
     additional_special_tokens extra_special_tokens
     model_specific_special_tokens added_tokens_decoder
     add_bos_token add_eos_token add_prefix_space
     do_lower_case strip_accents tokenize_chinese_chars
     """)
-TOKENIZER |= harmless("""
+TOKENIZER_KEYS |= harmless("""
     tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file
     tokenizer_file
     _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors
@@ -262,14 +262,14 @@ TOKENIZER |= harmless("""
     use_fast
     unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
     """)
-TOKENIZER |= warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
+TOKENIZER_KEYS |= warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
 
 
 # -- of the library sentence-transformers
 
 # sentence_bert_config.json
-TEXTS = read("max_seq_length do_lower_case") | harmless("unpad_inputs")
-TEXTS |= refused_unless(
+TEXTS_KEYS = read("max_seq_length do_lower_case") | harmless("unpad_inputs")
+TEXTS_KEYS |= refused_unless(
     in_lines("""
     config_args         {}
     config_kwargs       {}
@@ -288,30 +288,30 @@ TEXTS |= refused_unless(
 )
 
 # config_sentence_transformers.json
-SENTENCES = read("prompts default_prompt_name similarity_fn_name") | harmless("__version__")
-SENTENCES |= refused_unless({"model_type": "SentenceTransformer"})
+PROMPTS_KEYS = read("prompts default_prompt_name similarity_fn_name") | harmless("__version__")
+PROMPTS_KEYS |= refused_unless({"model_type": "SentenceTransformer"})
 
 # config.json of the modules that modules.json names
-OF_THE_VECTOR = refused_unless(
+VECTOR_KEYS = refused_unless(
     {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
 )
-DENSE = read("in_features out_features bias activation_function")
-MODULES = {
+DENSE_KEYS = read("in_features out_features bias activation_function")
+MODULE_KEYS = {
     "Pooling": read("""
         pooling_mode include_prompt embedding_dimension word_embedding_dimension
         pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
         pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken
         """),
-    "Dense": DENSE | refused_unless({"use_residual": False}) | OF_THE_VECTOR,
+    "Dense": DENSE_KEYS | refused_unless({"use_residual": False}) | VECTOR_KEYS,
     "LayerNorm": read("dimension"),
-    "Normalize": OF_THE_VECTOR,
+    "Normalize": VECTOR_KEYS,
     "Dropout": harmless("dropout"),
 }
 
 
 # -- of llama.cpp
 
-GGUF = read("""
+GGUF_KEYS = read("""
     general.architecture general.alignment split.count
     tokenizer.ggml.model tokenizer.ggml.pre
     tokenizer.ggml.tokens tokenizer.ggml.token_type
@@ -322,7 +322,7 @@ GGUF = read("""
     tokenizer.ggml.unknown_token_id
     tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*
     """)
-GGUF |= harmless("""
+GGUF_KEYS |= harmless("""
     general.* quantize.* split.no split.tensors.count imatrix.*
     tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
     tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id
@@ -334,8 +334,8 @@ GGUF |= harmless("""
     tokenizer.ggml.fim_rep_token_id
     tokenizer.ggml.fim_sep_token_id
     """)
-GGUF |= refused_unless({"general.type": "model"})
-GGUF |= warned_unless(
+GGUF_KEYS |= refused_unless({"general.type": "model"})
+GGUF_KEYS |= warned_unless(
     {
         "tokenizer.ggml.add_space_prefix": False,
         "tokenizer.ggml.add_sep_token": False,
@@ -344,7 +344,7 @@ GGUF |= warned_unless(
 )
 
 # The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
-GGUF_MODEL = read("""
+GGUF_MODEL_KEYS = read("""
     embedding_length attention.head_count attention.head_count_kv block_count feed_forward_length
     context_length attention.layer_norm_rms_epsilon rope.dimension_count
     rope.freq_base vocab_size
@@ -352,8 +352,8 @@ GGUF_MODEL = read("""
     attention.key_length attention.value_length
     rope.scaling.original_context_length
     """)
-GGUF_MODEL |= harmless("rope.scaling.finetuned tensor_data_layout")
-GGUF_MODEL |= refused_unless(
+GGUF_MODEL_KEYS |= harmless("rope.scaling.finetuned tensor_data_layout")
+GGUF_MODEL_KEYS |= refused_unless(
     in_lines("""
     attention.causal          true
     attention.clamp_kqv       0.0
@@ -370,6 +370,6 @@ GGUF_MODEL |= refused_unless(
     """)
 )
 NO_SCALE = 0.0, 1.0  # as files say it
-GGUF_MODEL |= refused_unless(
+GGUF_MODEL_KEYS |= refused_unless(
     {"embedding_scale": NO_SCALE, "logit_scale": NO_SCALE, "residual_scale": NO_SCALE}
 )

@@ -6,22 +6,22 @@ from typing import Any
 from npformer.checks import check_int, shown
 from npformer.extras import imported
 from npformer.pretrained.files import Files, json_in, text_in
-from npformer.pretrained.keys import table
-from npformer.pretrained.tokenizer_settings import WHOLE, text_of
+from npformer.pretrained.keys import parse_table
+from npformer.pretrained.tokenizer_settings import TOKENIZER_FILE, text_of
 
 # The special tokens of three kinds of tokenizers, where no file names others.
-OF_GPT2 = table("""
+GPT2_TOKENS = parse_table("""
     bos_token  <|endoftext|>
     eos_token  <|endoftext|>
     """)
-OF_BERT = table("""
+BERT_TOKENS = parse_table("""
     unk_token   [UNK]
     cls_token   [CLS]
     sep_token   [SEP]
     pad_token   [PAD]
     mask_token  [MASK]
     """)
-OF_ROBERTA = table("""
+ROBERTA_TOKENS = parse_table("""
     bos_token   <s>
     cls_token   <s>
     eos_token   </s>
@@ -30,7 +30,7 @@ OF_ROBERTA = table("""
     pad_token   <pad>
     mask_token  <mask>
     """)
-NO_TOKENIZER = f"{WHOLE}, or what is in its place, holds no tokenizer"
+NO_TOKENIZER = f"{TOKENIZER_FILE}, or what is in its place, holds no tokenizer"
 
 
 def import_tokenizers() -> Any:
@@ -87,13 +87,13 @@ def _byte_pairs_in(files, about, config):
     inner = byte_pairs(vocabulary, merges)
     inner.pre_tokenizer = import_tokenizers().pre_tokenizers.ByteLevel(has_space)
     if is_roberta(about, config):
-        about = OF_ROBERTA | about
+        about = ROBERTA_TOKENS | about
         if isinstance(about["mask_token"], str):  # which has no space before it in a text
             form = {"lstrip": True, "normalized": False}
             about["mask_token"] = {"content": about["mask_token"], **form}
         inner.post_processor = _between(about, vocabulary)
     elif "<|endoftext|>" in vocabulary:
-        about = OF_GPT2 | about
+        about = GPT2_TOKENS | about
     return inner, about
 
 
@@ -130,7 +130,7 @@ def _word_pieces_in(files, about):
     """A tokenizer as that of BERT, of pieces of words."""
     pieces = text_in(files, "vocab.txt").splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    about = OF_BERT | about
+    about = BERT_TOKENS | about
     unknown = _text_in(about, "unk_token")
     tokenizers = import_tokenizers()
     with as_value_error(NO_TOKENIZER):

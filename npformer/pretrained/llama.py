@@ -4,26 +4,30 @@ from npformer.operations.options import check_expressed
 from npformer.operations.settings import Rotary
 from npformer.pretrained.family import SIZES, LanguageFamily
 from npformer.pretrained.keys import (
-    ROPE,
-    WHOLE_HEADS,
+    ROPE_KEYS,
+    WHOLE_HEADS_KEYS,
     check_complete,
     check_keys,
     check_supported,
     harmless,
+    parse_table,
     read,
     refused_unless,
     settings_and_defaults,
-    table,
 )
 
-LLAMA3 = table("""
+LLAMA3_KEYS = parse_table("""
     factor            factor
     original_max_len  original_max_position_embeddings
     low_freq_factor   low_freq_factor
     high_freq_factor  high_freq_factor
     """)
 # How positions may be scaled, and what is said of each way.
-ROPES = {"default": ROPE, "linear": ROPE, "llama3": ROPE | read(" ".join(LLAMA3.values()))}
+ROPE_KEYS_OF = {
+    "default": ROPE_KEYS,
+    "linear": ROPE_KEYS,
+    "llama3": ROPE_KEYS | read(" ".join(LLAMA3_KEYS.values())),
+}
 ROTATION = "the rotation in config.json"  # in an error
 
 
@@ -31,7 +35,7 @@ class Llama(LanguageFamily):
     """Names and settings of ``LlamaForCausalLM``."""
 
     name, architectures = "llama", ("LlamaForCausalLM", "LlamaModel")
-    names = table("""
+    names = parse_table("""
         embedding                      embed_tokens
         layers.{}.attention_norm       layers.{}.input_layernorm
         layers.{}.attention.qkv        layers.{}.self_attn.q_proj
@@ -68,20 +72,20 @@ class Llama(LanguageFamily):
         "scale_embeddings": False,
         "window": None,
     }
-    own_settings = ("rotary",)
+    extra_settings = ("rotary",)
     supported = {"hidden_act": "silu"}
     other_keys = read("attention_bias mlp_bias rope_theta rope_scaling rope_parameters")
-    other_keys |= harmless("pretraining_tp rope_interleaved is_llama_config") | WHOLE_HEADS
+    other_keys |= harmless("pretraining_tp rope_interleaved is_llama_config") | WHOLE_HEADS_KEYS
     unneeded = r".*\.rotary_emb\.inv_freq"
 
-    def own_rules(self, config):
+    def extra_rules(self, config):
         """There are biases everywhere or nowhere."""
         has_mlp_bias = bool(config.get("mlp_bias"))
         if has_mlp_bias and not config["attention_bias"]:
             return refused_unless({"mlp_bias": False})
         return refused_unless({"attention_bias": has_mlp_bias})
 
-    def read_own(self, config, tensors):
+    def extra_settings_from(self, config, tensors):
         """The rotation, and the width of a head if it is not its part of the model's."""
         settings = {}
         n_heads = config.get("num_attention_heads")
@@ -92,7 +96,7 @@ class Llama(LanguageFamily):
         rotary["base"] = rope.get("rope_theta", config["rope_theta"])
         return settings | {"rotary": rotary}
 
-    def own_keys(self, model):
+    def extra_keys_for(self, model):
         """The keys of the rotation, and numbers that are None in ours."""
         rotary = model.rotary or Rotary()
         check_expressed(rotary, ["base", "scaling", "llama3"], "rotary.")
@@ -101,7 +105,7 @@ class Llama(LanguageFamily):
             rope |= {"rope_type": "linear", "factor": rotary.scaling}
         if rotary.llama3 is not None:
             rope["rope_type"] = "llama3"
-            rope |= {key: getattr(rotary.llama3, ours) for ours, key in LLAMA3.items()}
+            rope |= {key: getattr(rotary.llama3, ours) for ours, key in LLAMA3_KEYS.items()}
         keys = {"rope_parameters": rope, "rope_theta": rotary.base}
         keys["num_key_value_heads"] = model.n_kv_heads or model.n_heads
         keys["head_dim"] = model.layer_settings.attention.head_width(model.d_model)
@@ -117,13 +121,13 @@ def rotation_of(rope: dict) -> dict:
         names = ", ".join(nested)
         raise ValueError(f"{ROTATION} differs by layers: {names}; expected the same for all layers")
     kind = rope.get("rope_type", rope.get("type", "default"))
-    check_supported(f"{ROTATION} has rope_type", kind, ROPES)
-    check_keys(rope, ROPES[kind], ROTATION)
+    check_supported(f"{ROTATION} has rope_type", kind, ROPE_KEYS_OF)
+    check_keys(rope, ROPE_KEYS_OF[kind], ROTATION)
     if kind == "linear":
         return {"scaling": rope.get("factor", 1.0)}
     if kind == "llama3":
-        check_complete(rope, LLAMA3.values(), ROTATION)
-        return {"llama3": {ours: rope[key] for ours, key in LLAMA3.items()}}
+        check_complete(rope, LLAMA3_KEYS.values(), ROTATION)
+        return {"llama3": {ours: rope[key] for ours, key in LLAMA3_KEYS.items()}}
     return {}
 
 
@@ -157,13 +161,13 @@ class Qwen2(Llama):
     # How many layers have a window, and which, if there is one.
     other_keys = Llama.other_keys | harmless("sliding_window max_window_layers")
 
-    def own_rules(self, config):
+    def extra_rules(self, config):
         """All layers attend to the whole text."""
         # The number of layers may be forged: a list of so many would take all memory.
         n_listed = len(config.get("layer_types") or [])
         n_layers = min(config.get("num_hidden_layers") or 0, n_listed + 1)
         everywhere = refused_unless({"layer_types": ["full_attention"] * n_layers})
-        return super().own_rules(config) | everywhere
+        return super().extra_rules(config) | everywhere
 
 
 class Qwen3(Qwen2):

@@ -21,9 +21,9 @@ from npformer.pretrained.opening import (
 )
 from npformer.pretrained.pytorch import family_of_state, tensors_of_state
 from npformer.pretrained.tokenizer import tokenizer_of
-from npformer.pretrained.tokenizer_settings import GENERATION, warn_of_others
+from npformer.pretrained.tokenizer_settings import GENERATION_FILE, warn_of_others
 
-DTYPES = "float32", "float64", "float16"  # of the parameters
+PARAMETER_DTYPES = "float32", "float64", "float16"  # of the parameters
 
 
 def load(
@@ -147,7 +147,7 @@ def _load_state(tensors, names, kind, settings):
     if "n_heads" not in settings:
         shapes = "the shapes of a state dict do not show the number of heads"
         raise ValueError(f"{shapes}: give n_heads=…")
-    tensors = family.arriving(tensors, {})
+    tensors = family.from_file(tensors, {})
     ours = family.settings_of({}, tensors, settings)
     return *built(family, ours, tensors, settings), None
 
@@ -157,12 +157,12 @@ def _load_model(contents, settings):
     config, tensors, files = contents
     family = family_of(config)
     tensors, of_adapters = split_adapters(tensors)
-    tensors = family.arriving(tensors, config)
-    generation = json_or_empty(files, GENERATION)
-    if GENERATION in files:
+    tensors = family.from_file(tensors, config)
+    generation = json_or_empty(files, GENERATION_FILE)
+    if GENERATION_FILE in files:
         config |= {key: generation.get(key) for key in family.of_generation}
     ours = family.settings_of(config, tensors, settings)
-    check_keys(generation, family.rules(config), GENERATION)
+    check_keys(generation, family.rules(config), GENERATION_FILE)
     tokenizer = tokenizer_of(files, config, family)
     if "pad_id" not in settings:
         ours["pad_id"] = family.padding(ours["pad_id"], config, tokenizer)
@@ -179,7 +179,7 @@ def built(family, ours, tensors, settings):
     """A model of ours and its parameters; ``settings`` are in place of those of its files."""
     all_settings = ours | settings
     dtype = name_of_dtype(settings.get("dtype", "float32"))
-    check_choice("dtype", dtype, DTYPES)
+    check_choice("dtype", dtype, PARAMETER_DTYPES)
     if dtype == "float16":
         all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
     model = family.model(**all_settings)

@@ -8,14 +8,14 @@ from npformer.pretrained.family import LIKE_2017, Family
 from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import (
     harmless,
+    parse_table,
     read,
     refused_unless,
     settings_and_defaults,
-    table,
     warned_unless,
 )
 
-NEVER = -1e4  # the logit of the begin token, which is not predicted
+BEGIN_LOGIT = -1e4  # the logit of the begin token, which is not predicted
 # The tensors that have a row for the begin token.
 WITH_BEGIN = (
     "shared.weight",
@@ -35,7 +35,7 @@ class Marian(Family):
 
     name, architectures = "marian", ("MarianMTModel",)
     model = Transformer
-    names = table("""
+    names = parse_table("""
         embedding                         shared
         source_embedding                  encoder.embed_tokens
         target_embedding                  decoder.embed_tokens
@@ -82,7 +82,7 @@ class Marian(Family):
         "tie_word_embeddings": True,
     }
     constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post", "eps": None}
-    own_settings = (
+    extra_settings = (
         "src_vocab",
         "tgt_vocab",
         "n_layers",
@@ -110,16 +110,16 @@ class Marian(Family):
     heads = ("lm_head", "final_logits_bias")
     unneeded = r"(encoder|decoder)\.embed_positions\.weight"
 
-    def arriving(self, tensors, config):
+    def from_file(self, tensors, config):
         """The tensors by the names of the table, with a row for the begin token."""
         config = self.defaults | config
-        arriving = super().arriving(tensors, config)
+        renamed = super().from_file(tensors, config)
         shared = None
         if config["share_encoder_decoder_embeddings"]:
-            shared = arriving.pop("shared.weight", None)
-        source = arriving.pop("encoder.embed_tokens.weight", shared)
-        target = arriving.pop("decoder.embed_tokens.weight", shared)
-        output = arriving.pop("lm_head.weight", None)
+            shared = renamed.pop("shared.weight", None)
+        source = renamed.pop("encoder.embed_tokens.weight", shared)
+        target = renamed.pop("decoder.embed_tokens.weight", shared)
+        output = renamed.pop("lm_head.weight", None)
         begin = config.get("decoder_start_token_id", config.get("pad_token_id"))
         if is_tied(config):  # the output may be the same once more, in some files
             tables = {"shared.weight": extended(target, begin)}
@@ -129,36 +129,37 @@ class Marian(Family):
                 output = target
             tables = {"encoder.embed_tokens.weight": source}
             tables["decoder.embed_tokens.weight"] = extended(target, begin)
-            tables["lm_head.weight"] = extended(output, 0)  # whatever it is, its logit is NEVER
-        bias = arriving.pop("final_logits_bias", None)
+            # Whatever the row of the begin token is, its logit is BEGIN_LOGIT.
+            tables["lm_head.weight"] = extended(output, 0)
+        bias = renamed.pop("final_logits_bias", None)
         if bias is not None:  # (1, V)
-            tables["final_logits_bias"] = Stored.of(np.append(bias.rows(slice(1)), NEVER))
-        return arriving | {name: table for name, table in tables.items() if table is not None}
+            tables["final_logits_bias"] = Stored.of(np.append(bias.rows(slice(1)), BEGIN_LOGIT))
+        return renamed | {name: table for name, table in tables.items() if table is not None}
 
     def write(self, model, params):
         """The tensors of the table, where the padding has the vector of the begin token."""
         tensors = super().write(model, params)
         bias = tensors["final_logits_bias"][-1]
-        if not bias <= NEVER / 2:
+        if not bias <= BEGIN_LOGIT / 2:
             begin = "the last token is left out, as the begin token"
-            wanted = f"expected {NEVER:g}, as load gives it, so that it is never predicted"
+            wanted = f"expected {BEGIN_LOGIT:g}, as load gives it, so that it is never predicted"
             raise ValueError(f"{begin}, but its output.bias is {bias:g}, {wanted}")
         name = "shared.weight" if model.tie_embeddings else "decoder.embed_tokens.weight"
         table = tensors[name].copy()
         table[model.pad_id] = table[-1]  # with which translations begin there
         return tensors | {name: table}
 
-    def leaving(self, tensors, model):
+    def for_file(self, tensors, model):
         """The tensors by the names of a file, without the row for the begin token."""
         tensors = {name: x[:-1] if name in WITH_BEGIN else x for name, x in tensors.items()}
         tensors["final_logits_bias"] = tensors["final_logits_bias"][None]
-        return super().leaving(tensors, model)
+        return super().for_file(tensors, model)
 
     def begin_id(self, config):
         """The id of the begin token, which comes after those of a file."""
         return config.get("decoder_vocab_size") or config.get("vocab_size", 0)
 
-    def own_rules(self, config):
+    def extra_rules(self, config):
         """The decoder is as wide as the encoder, and begins with the padding."""
         padding = config.get("pad_token_id")
         same = {
@@ -168,7 +169,7 @@ class Marian(Family):
         }
         return refused_unless(same) | warned_unless({"bad_words_ids": [[padding]]})
 
-    def read_own(self, config, tensors):
+    def extra_settings_from(self, config, tensors):
         """The sizes of the vocabularies, with the begin token, and the numbers of layers."""
         n_source = config.get("vocab_size", 0)
         n_target = self.begin_id(config) + 1
@@ -180,8 +181,8 @@ class Marian(Family):
             "tie_embeddings": is_one_table,
         }
 
-    def own_keys(self, model):
-        """What ``read_own`` reads, and what the decoder has in common with the encoder."""
+    def extra_keys_for(self, model):
+        """What ``extra_settings_from`` reads, and what the decoder shares with the encoder."""
         if model.pad_id is None:
             begin = "a translation begins with the vector of the padding"
             raise ValueError(f"pad_id=None, expected an id: {begin}")

@@ -10,13 +10,13 @@ from npformer.models.language_model import LanguageModel
 from npformer.models.transformer import Transformer
 from npformer.pretrained.family import Family
 from npformer.pretrained.files import Stored
-from npformer.pretrained.keys import listed, table
+from npformer.pretrained.keys import listed, parse_table
 from npformer.reference import sinusoidal_encoding
 
 MARK = "layers.0.self_attn.in_proj_weight"  # of a stack
-ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
+TORCH_ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
 SINES = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
-POSITIONS = (*SINES, "learned", "none")  # which the program adds, or nothing
+TORCH_POSITIONS = (*SINES, "learned", "none")  # which the program adds, or nothing
 NEAR = 0.01  # the rounding of a sine in bfloat16
 
 
@@ -85,7 +85,7 @@ class PyTorch(Family):
     constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
     # Of these a state dict says what its shapes show. The others are given to ``load``, as they are
     # to nn.Transformer.
-    own_settings = (
+    extra_settings = (
         "src_vocab",
         "tgt_vocab",
         "d_model",
@@ -103,7 +103,7 @@ class PyTorch(Family):
         "scale_embeddings",
         "forced_eos_id",
     )
-    names = table("""
+    names = parse_table("""
         encoder.norm                           encoder.norm
         encoder.{}.attention.qkv.weight        encoder.layers.{}.self_attn.in_proj_weight
         encoder.{}.attention.qkv.bias          encoder.layers.{}.self_attn.in_proj_bias
@@ -164,14 +164,14 @@ class PyTorch(Family):
                 f"names has {listed(unknown)}, expected modules of the tensors {others}"
             )
 
-    def arriving(self, tensors, config):
+    def from_file(self, tensors, config):
         """The tensors by the names of the table: the projections of a cross-attention are two."""
-        arriving = {}
+        renamed = {}
         for name, x in tensors.items():
             if name in self.sines:
                 continue
             if name in self.heads:  # a parameter without a module
-                arriving[f"{name}.weight"] = without_axes_of_one(x)
+                renamed[f"{name}.weight"] = without_axes_of_one(x)
                 continue
             if name.startswith(self.inside):
                 name = name.removeprefix(self.prefix)
@@ -179,11 +179,11 @@ class PyTorch(Family):
             if projection:
                 module, leaf = projection.groups()
                 rows, D = x.numbers(), x.shape[0] // 3
-                arriving[f"{module}q_{leaf}"] = x.take(rows[:D])
-                arriving[f"{module}kv_{leaf}"] = x.take(rows[D:])
+                renamed[f"{module}q_{leaf}"] = x.take(rows[:D])
+                renamed[f"{module}kv_{leaf}"] = x.take(rows[D:])
             else:
-                arriving[name] = x
-        return arriving | self._biases_missing_in(arriving)
+                renamed[name] = x
+        return renamed | self._biases_missing_in(renamed)
 
     def _sines_in(self, tensors):
         """The tables of sines that a program keeps beside its parameters: their kinds by name."""
@@ -246,24 +246,24 @@ class PyTorch(Family):
             kind = type(model).__name__
             raise ValueError(f"a {kind} is no nn.Transformer, expected a Transformer")
         super().check(model)
-        if model.activation not in ACTIVATIONS or model.positions not in POSITIONS:
+        if model.activation not in TORCH_ACTIVATIONS or model.positions not in TORCH_POSITIONS:
             settings = f"activation={model.activation!r}, positions={model.positions!r}"
-            expected = f"one of {ACTIVATIONS} and one of {POSITIONS}"
+            expected = f"one of {TORCH_ACTIVATIONS} and one of {TORCH_POSITIONS}"
             raise ValueError(f"{settings}, expected {expected}, as an nn.Transformer has")
 
-    def leaving(self, tensors, model):
+    def for_file(self, tensors, model):
         """The tensors by the names of a state dict."""
-        leaving: dict[str, list] = {}
-        for name, x in super().leaving(tensors, model).items():
+        renamed: dict[str, list] = {}
+        for name, x in super().for_file(tensors, model).items():
             name = re.sub(r"(\.multihead_attn\.)(q|kv)_", r"\1in_proj_", name)
-            leaving.setdefault(name, []).append(x)
-        return {name: np.concatenate(parts) for name, parts in leaving.items()}
+            renamed.setdefault(name, []).append(x)
+        return {name: np.concatenate(parts) for name, parts in renamed.items()}
 
 
 class PyTorchEncoder(PyTorch):
     """Names of an nn.TransformerEncoder, as a language model or as an encoder of ours."""
 
-    names = table("""
+    names = parse_table("""
         layers.norm                     norm
         layers.{}.attention.qkv.weight  layers.{}.self_attn.in_proj_weight
         layers.{}.attention.qkv.bias    layers.{}.self_attn.in_proj_bias

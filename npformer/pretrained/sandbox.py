@@ -12,7 +12,7 @@ import sys
 
 SECONDS = 20  # of a busy machine
 MEMORY = 2**29  # bytes of addresses
-LONGEST = 2**23  # characters of a text
+MOST_CHARACTERS = 2**23  # characters of a text
 
 
 def main():
@@ -60,8 +60,8 @@ def rendered(template, variables):
     for part in jinja.from_string(template).generate(**variables):
         parts.append(part)
         n += len(part)
-        if n > LONGEST:
-            raise ValueError(f"the text has more than {LONGEST:,} characters")
+        if n > MOST_CHARACTERS:
+            raise ValueError(f"the text has more than {MOST_CHARACTERS:,} characters")
     return "".join(parts)
 
 

@@ -15,10 +15,14 @@ from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.pretrained import adapters
 from npformer.pretrained.families import fitting
-from npformer.pretrained.files import INDEX, TENSORS, import_safetensors, json_in
+from npformer.pretrained.files import INDEX_FILE, TENSORS_FILE, import_safetensors, json_in
 from npformer.pretrained.pytorch import PyTorch
-from npformer.pretrained.sentences import OF_ALL, OF_TEXTS, files_of_vector, sentence_texts
-from npformer.pretrained.tokenizer_settings import FILES, GENERATION, files_of_tokenizer
+from npformer.pretrained.sentences import PROMPTS_FILE, TEXTS_FILE, files_of_vector, sentence_texts
+from npformer.pretrained.tokenizer_settings import (
+    FILES_OF_TOKENIZER,
+    GENERATION_FILE,
+    files_of_tokenizer,
+)
 from npformer.tokens.tokenizers import Characters, Pieces, Tokens
 
 
@@ -107,7 +111,7 @@ def _save_folder(path, model, params, tokenizer):
     files = dict(tokens.files)
     # What an older model left: an index of its files of weights, or a tokenizer of another kind,
     # would be read first.
-    obsolete = [INDEX, *FILES] if files else [INDEX]
+    obsolete = [INDEX_FILE, *FILES_OF_TOKENIZER] if files else [INDEX_FILE]
     if isinstance(body, Encoder) and body.task is not None:  # its output reads the vector as it is
         obsolete += files_of_vector(path)
         files = files_of_texts(files, tokenizer, path)
@@ -115,7 +119,7 @@ def _save_folder(path, model, params, tokenizer):
     files |= generation_config(family, config, files, path)
     with new_files(path, obsolete) as new:
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-        import_safetensors().numpy.save_file(tensors, new / TENSORS, {"format": "pt"})
+        import_safetensors().numpy.save_file(tensors, new / TENSORS_FILE, {"format": "pt"})
         for name, data in files.items():
             (new / name).write_bytes(data)
 
@@ -132,12 +136,12 @@ def files_of_texts(files, tokenizer, path):
     """The files of a tokenizer for a model with an output, whose texts are cut at no length but its
     own and have no prompts. Lower case stays, as the tokens of its training had it.
     """
-    files = {name: data for name, data in files.items() if name not in (OF_TEXTS, OF_ALL)}
+    files = {name: data for name, data in files.items() if name not in (TEXTS_FILE, PROMPTS_FILE)}
     of_texts = getattr(tokenizer, "sentences", None)
     if tokenizer is None:  # that of the older model stays
         of_texts = sentence_texts(files_of_tokenizer(path))
     if of_texts is not None and of_texts.lower_case:
-        files[OF_TEXTS] = json.dumps({"do_lower_case": True}).encode()
+        files[TEXTS_FILE] = json.dumps({"do_lower_case": True}).encode()
     return files
 
 
@@ -149,19 +153,19 @@ def generation_config(family, config, files, path):
     if not family.of_generation:  # then nothing is read, and a damaged file of a folder is no error
         return {}
     files = files or files_of_tokenizer(path)
-    if GENERATION not in files:
+    if GENERATION_FILE not in files:
         return {}
-    about = json_in(files, GENERATION)
+    about = json_in(files, GENERATION_FILE)
     decided = {key: config[key] for key in family.of_generation}
     if all(about.get(key) == value for key, value in decided.items()):
         return {}
-    return {GENERATION: json.dumps(about | decided, indent=2).encode()}
+    return {GENERATION_FILE: json.dumps(about | decided, indent=2).encode()}
 
 
 def tensors_for_others(family, model, params):
     """The tensors of a file, of a model of ours."""
     tree.check_like(params, model.shapes(), dtypes=False)
-    tensors = family.leaving(family.write(model, params), model)
+    tensors = family.for_file(family.write(model, params), model)
     return {name: np.ascontiguousarray(x) for name, x in tensors.items()}
 
 

@@ -8,7 +8,7 @@ from npformer.checks import shown
 from npformer.files.strict_json import parse_json
 from npformer.models.pooling import VectorMap
 from npformer.pretrained.files import (
-    TENSORS,
+    TENSORS_FILE,
     Files,
     Tensors,
     json_or_empty,
@@ -18,20 +18,22 @@ from npformer.pretrained.files import (
     text_in,
 )
 from npformer.pretrained.keys import (
-    MODULES,
-    SENTENCES,
-    TEXTS,
+    MODULE_KEYS,
+    PROMPTS_KEYS,
+    TEXTS_KEYS,
     check_keys,
     check_supported,
+    parse_table,
     refused_unless,
-    table,
 )
 
-LIST = "modules.json"
-OF_TEXTS, OF_ALL = "sentence_bert_config.json", "config_sentence_transformers.json"
-POOLING = "1_Pooling"  # the folder of the pooling, in folders that have no modules.json
+MODULES_FILE = "modules.json"
+TEXTS_FILE = "sentence_bert_config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+FILES_OF_MODULE = "config.json", TENSORS_FILE, "pytorch_model.bin"
+POOLING_FOLDER = "1_Pooling"  # the folder of the pooling, in folders that have no modules.json
 # Theirs -> ours, in the order in which the old format puts several of them side by side.
-POOLINGS = table("""
+POOLINGS = parse_table("""
     cls                   first
     max                   max
     mean                  mean
@@ -39,9 +41,9 @@ POOLINGS = table("""
     weightedmean          weighted_mean
     lasttoken             last
     """)
-THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
+THEIR_POOLINGS = {ours: theirs for theirs, ours in POOLINGS.items()}
 # The old format has a key for each of them, which is true or false.
-OLD_KEYS = table("""
+OLD_KEYS = parse_table("""
     pooling_mode_cls_token             cls
     pooling_mode_max_tokens            max
     pooling_mode_mean_tokens           mean
@@ -55,7 +57,7 @@ WIDTHS = {
     "Dense": ("in_features",),
     "LayerNorm": ("dimension",),
 }
-ACTIVATIONS = table("""
+DENSE_ACTIVATIONS = parse_table("""
     torch.nn.modules.linear.Identity  identity
     torch.nn.modules.activation.Tanh  tanh
     torch.nn.modules.activation.ReLU  relu
@@ -66,6 +68,13 @@ PROMPTS = {
     "query": ("query",),
     "document": ("document", "passage", "corpus"),
 }  # by their names in folders
+
+
+class Module(NamedTuple):
+    """A module that modules.json lists."""
+
+    kind: str  # its class
+    folder: str  # the name of its folder; "" if its files lie beside modules.json
 
 
 class SentenceTexts(NamedTuple):
@@ -93,10 +102,10 @@ class SentenceTexts(NamedTuple):
 
 def sentence_texts(files: Files) -> SentenceTexts:
     """How texts become tokens, by the files of a tokenizer."""
-    of_texts = json_or_empty(files, OF_TEXTS)
-    check_keys(of_texts, TEXTS, OF_TEXTS)
-    of_all = json_or_empty(files, OF_ALL)
-    check_keys(of_all, SENTENCES, OF_ALL)
+    of_texts = json_or_empty(files, TEXTS_FILE)
+    check_keys(of_texts, TEXTS_KEYS, TEXTS_FILE)
+    of_all = json_or_empty(files, PROMPTS_FILE)
+    check_keys(of_all, PROMPTS_KEYS, PROMPTS_FILE)
     longest = of_texts.get("max_seq_length")
     if longest is None:
         longest = json_or_empty(files, "tokenizer_config.json").get("model_max_length")
@@ -108,7 +117,7 @@ def sentence_texts(files: Files) -> SentenceTexts:
     if not isinstance(prompts, dict) or not all(
         isinstance(text, str | None) for text in prompts.values()
     ):
-        raise ValueError(f"{OF_ALL}: prompts={shown(prompts)}, expected texts by their names")
+        raise ValueError(f"{PROMPTS_FILE}: prompts={shown(prompts)}, expected texts by their names")
     lower_case = bool(of_texts.get("do_lower_case"))
     texts = SentenceTexts(longest, prompts, of_all.get("default_prompt_name"), lower_case)
     texts.prompt()  # raises if there is none of the default name
@@ -126,18 +135,17 @@ def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tens
     _check_order(modules)
     if len(modules) < 2:
         return {}, {}
-    place, after = modules[1][1], modules[2:]
-    about = _settings("Pooling", folder / place, width)
-    modes = _modes(about, place)
+    _, pooling, *after = modules
+    about = _settings(pooling, folder, width)
+    modes = _modes(about, pooling.folder)
     texts = sentence_texts(files)  # raises also where no tokenizer prepares the texts
     if about.get("include_prompt") is False and any(texts.prompts.values()):
-        raise ValueError(
-            f"{place}: include_prompt=False, supported is True where there are prompts"
-        )
+        supported = "supported is True where there are prompts"
+        raise ValueError(f"{pooling.folder}: include_prompt=False, {supported}")
     maps, tensors = _maps(folder, after, width * len(modes))
-    similarity = json_or_empty(files, OF_ALL).get("similarity_fn_name") or "cosine"
+    similarity = json_or_empty(files, PROMPTS_FILE).get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
-        setting = f"{OF_ALL}: similarity_fn_name={shown(similarity)}"
+        setting = f"{PROMPTS_FILE}: similarity_fn_name={shown(similarity)}"
         raise ValueError(f"{setting}, supported is 'cosine'; delete the key if the cosine will do")
     # The output layer, if there is one, is not used: the class is that of the model without one.
     keys = {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}
@@ -146,22 +154,20 @@ def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tens
 
 def _check_order(modules):
     """Raise unless there is a model, and then a pooling, before other modules; or none at all."""
-    if modules and modules[0] != ("Transformer", ""):
-        kind, place = modules[0]
-        raise ValueError(
-            f"{LIST} begins with {shown(kind)} in {shown(place)}, supported is Transformer in ''"
-        )
-    if len(modules) > 1 and modules[1][0] != "Pooling":
-        after = f"{shown(modules[1][0])} after the Transformer"
-        raise ValueError(f"{LIST} has {after}, supported is Pooling")
+    if modules and modules[0] != Module("Transformer", ""):
+        first = f"{shown(modules[0].kind)} in {shown(modules[0].folder)}"
+        raise ValueError(f"{MODULES_FILE} begins with {first}, supported is Transformer in ''")
+    if len(modules) > 1 and modules[1].kind != "Pooling":
+        after = f"{shown(modules[1].kind)} after the Transformer"
+        raise ValueError(f"{MODULES_FILE} has {after}, supported is Pooling")
 
 
 def _maps(folder, modules, width):
     """The maps after the pooling, as dicts, and their tensors."""
     maps: list[dict] = []
     tensors: Tensors = {}
-    for kind, place in modules:
-        made, own = _map(kind, folder / place, width)
+    for module in modules:
+        made, own = _map(module, folder, width)
         if made is not None:
             tensors |= {f"after_pooling.{len(maps)}.{name}": x for name, x in own.items()}
             maps.append(asdict(made))
@@ -179,27 +185,28 @@ def their_pooling(pooling: str | tuple[str, ...]) -> dict:
     """What ``pooling_of`` reads."""
     ours = [pooling] if isinstance(pooling, str) else pooling
     if "none" in ours:
-        raise ValueError(f"pooling={shown(pooling)}, expected some of {', '.join(THEIRS)}")
-    return {"pooling_mode": [THEIRS[each] for each in ours]}
+        raise ValueError(f"pooling={shown(pooling)}, expected some of {', '.join(THEIR_POOLINGS)}")
+    return {"pooling_mode": [THEIR_POOLINGS[each] for each in ours]}
 
 
 def _modules(folder):
-    """(class, name of its folder) of each module, in order."""
-    if not (folder / LIST).is_file():
-        has_pooling = (folder / POOLING / "config.json").is_file()
-        return [("Transformer", ""), ("Pooling", POOLING)] if has_pooling else []
+    """The modules of a folder, in order."""
+    if not (folder / MODULES_FILE).is_file():
+        has_pooling = (folder / POOLING_FOLDER / "config.json").is_file()
+        both = [Module("Transformer", ""), Module("Pooling", POOLING_FOLDER)]
+        return both if has_pooling else []
+    files = {MODULES_FILE: read_bytes(folder / MODULES_FILE)}
     modules = []
-    for about in parse_json(text_in({LIST: read_bytes(folder / LIST)}, LIST), LIST):
+    for about in parse_json(text_in(files, MODULES_FILE), MODULES_FILE):
         library, _, kind = about["type"].rpartition(".")
-        place = about["path"]
         if not library.startswith("sentence_transformers"):
-            setting = f"type={shown(about['type'])}"
-            raise ValueError(f"{LIST} has {setting}, supported are those of sentence_transformers")
-        if Path(place).name != place or place == "..":
-            raise ValueError(
-                f"{LIST} has path={shown(place)}, expected the name of a folder in this one"
-            )
-        modules.append((kind, place))
+            setting = f"{MODULES_FILE} has type={shown(about['type'])}"
+            raise ValueError(f"{setting}, supported are those of sentence_transformers")
+        name = about["path"]
+        if Path(name).name != name or name == "..":
+            setting = f"{MODULES_FILE} has path={shown(name)}"
+            raise ValueError(f"{setting}, expected the name of a folder in this one")
+        modules.append(Module(kind, name))
     return modules
 
 
@@ -209,56 +216,59 @@ def files_of_vector(folder: Path) -> list[str]:
     The name of each of these folders comes after those of the files in it.
     """
     try:
-        places = [place for kind, place in _modules(folder) if kind in MODULES]
+        modules = _modules(folder)
     except (AttributeError, KeyError, TypeError, ValueError):
-        places = []  # nothing reads such a list
-    names = [LIST, OF_TEXTS, OF_ALL]
-    for place in places:
-        if not (folder / place).is_symlink():  # else the link goes, and what it leads to stays
-            names += [f"{place}/{name}" for name in ("config.json", TENSORS, "pytorch_model.bin")]
-        names.append(place)
+        modules = []  # nothing reads such a list
+    names = [MODULES_FILE, TEXTS_FILE, PROMPTS_FILE]
+    for kind, name in modules:
+        if kind not in MODULE_KEYS:
+            continue
+        if not (folder / name).is_symlink():  # else the link goes, and what it leads to stays
+            names += [f"{name}/{file}" for file in FILES_OF_MODULE]
+        names.append(name)
     return [name for name in names if (folder / name).exists()]
 
 
-def _modes(about, place):
-    """The modes of a pooling, in both formats."""
+def _modes(about, where):
+    """The modes of a pooling, in both formats; ``where`` is for errors."""
     modes = about.get("pooling_mode")
     if modes is None:
         modes = [mode for key, mode in OLD_KEYS.items() if about.get(key)] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
     for mode in modes:
-        check_supported(f"{place}: pooling_mode", mode, POOLINGS)
+        check_supported(f"{where}: pooling_mode", mode, POOLINGS)
     return modes
 
 
-def _map(kind, folder, width):
+def _map(module, folder, width):
     """The map that a module is, or None if it changes nothing, and its tensors by our names."""
-    after_pooling = [each for each in MODULES if each != "Pooling"]
-    check_supported(f"{LIST}: after Pooling, type", kind, after_pooling)
-    about = _settings(kind, folder, width)
-    if kind == "Dropout":  # which is one of trainings alone
+    after_pooling = [kind for kind in MODULE_KEYS if kind != "Pooling"]
+    check_supported(f"{MODULES_FILE}: after Pooling, type", module.kind, after_pooling)
+    about = _settings(module, folder, width)
+    if module.kind == "Dropout":  # which is one of trainings alone
         return None, {}
-    if kind == "Normalize":
+    if module.kind == "Normalize":
         return VectorMap("unit"), {}
-    if kind == "LayerNorm":
-        return VectorMap("layer_norm"), _tensors(folder, "norm.")
+    if module.kind == "LayerNorm":
+        return VectorMap("layer_norm"), _tensors(folder / module.folder, "norm.")
     name = about.get("activation_function", "torch.nn.modules.activation.Tanh")
-    check_supported(f"{folder.name}: activation_function", name, ACTIVATIONS)
-    made = VectorMap("linear", about["out_features"], about.get("bias", True), ACTIVATIONS[name])
-    return made, _tensors(folder, "linear.")
+    check_supported(f"{module.folder}: activation_function", name, DENSE_ACTIVATIONS)
+    activation = DENSE_ACTIVATIONS[name]
+    made = VectorMap("linear", about["out_features"], about.get("bias", True), activation)
+    return made, _tensors(folder / module.folder, "linear.")
 
 
 def _tensors(folder, prefix):
-    if not (folder / TENSORS).is_file():
+    if not (folder / TENSORS_FILE).is_file():
         others = "weights in other files, such as pytorch_model.bin, are not read"
-        raise ValueError(f"{folder.name} has no {TENSORS}; {others}")
-    return {name.removeprefix(prefix): x for name, x in tensors_in(folder / TENSORS).items()}
+        raise ValueError(f"{folder.name} has no {TENSORS_FILE}; {others}")
+    return {name.removeprefix(prefix): x for name, x in tensors_in(folder / TENSORS_FILE).items()}
 
 
-def _settings(kind, folder, width):
-    """The settings in the folder of a module that reads this width, {} if they are not there."""
-    path = folder / "config.json"
+def _settings(module, folder, width):
+    """The settings of a module that reads this width, {} if its folder has none."""
+    path = folder / module.folder / "config.json"
     about = read_json(path) if path.is_file() else {}
-    has_width = refused_unless(dict.fromkeys(WIDTHS.get(kind, ()), width))
-    check_keys(about, MODULES[kind] | has_width, f"{folder.name}/config.json")
+    has_width = refused_unless(dict.fromkeys(WIDTHS.get(module.kind, ()), width))
+    check_keys(about, MODULE_KEYS[module.kind] | has_width, f"{module.folder}/config.json")
     return about

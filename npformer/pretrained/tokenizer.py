@@ -11,7 +11,7 @@ from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import Family
 from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
-from npformer.pretrained.keys import TOKENIZER, check_keys, warned_unless
+from npformer.pretrained.keys import TOKENIZER_KEYS, check_keys, warned_unless
 from npformer.pretrained.library_tokenizers import (
     as_value_error,
     import_tokenizers,
@@ -20,11 +20,11 @@ from npformer.pretrained.library_tokenizers import (
 )
 from npformer.pretrained.sentences import SentenceTexts, sentence_texts
 from npformer.pretrained.tokenizer_settings import (
-    GENERATION,
+    GENERATION_FILE,
     ROLES,
-    SETTINGS,
-    TEMPLATE,
-    WHOLE,
+    SETTINGS_FILE,
+    TEMPLATE_FILE,
+    TOKENIZER_FILE,
     about_tokens,
     special_tokens,
     templates_in,
@@ -169,11 +169,11 @@ def tokenizer_of(files: Files, config: dict, family: Family) -> Any:
 
     Where texts may become one vector, they are prepared as sentence-transformers does.
     """
-    if "source.spm" in files and WHOLE not in files:
+    if "source.spm" in files and TOKENIZER_FILE not in files:
         return MarianTokenizer(files, family.begin_id(config))
     about = about_tokens(files)
-    if WHOLE in files:
-        inner = tokenizer_in(text_in(files, WHOLE))
+    if TOKENIZER_FILE in files:
+        inner = tokenizer_in(text_in(files, TOKENIZER_FILE))
     elif "merges.txt" in files or "vocab.txt" in files:
         inner, about = tokenizer_of_older(files, about, config)
     elif CHARACTERS in files:
@@ -184,11 +184,11 @@ def tokenizer_of(files: Files, config: dict, family: Family) -> Any:
         return None
     _add_tokens(inner, about, config.get("vocab_size", 0))
     templates = about.get("chat_template")
-    if TEMPLATE in files:
-        templates = text_in(files, TEMPLATE)
+    if TEMPLATE_FILE in files:
+        templates = text_in(files, TEMPLATE_FILE)
     chat_templates = templates_in(templates)
     ids = _ids_by_role(inner, about, config)
-    check_keys(about, TOKENIZER | warned_unless(_said_by(inner, ids)), SETTINGS)
+    check_keys(about, TOKENIZER_KEYS | warned_unless(_said_by(inner, ids)), SETTINGS_FILE)
     eos_ids = _all_ends(ids.get("eos"), files, config)
     sentences = NO_SENTENCES
     if family.model is Encoder:
@@ -224,7 +224,7 @@ def _all_ends(eos_id, files, config):
     """The tokens that end a text, each once, without those that the model does not know."""
     size = config.get("vocab_size")
     ends = [] if eos_id is None else [eos_id]
-    ends += ends_in(json_or_empty(files, GENERATION), config)
+    ends += ends_in(json_or_empty(files, GENERATION_FILE), config)
     return tuple(id_ for id_ in dict.fromkeys(ends) if not isinstance(size, int) or id_ < size)
 
 

@@ -6,18 +6,20 @@ from typing import Any
 
 from npformer.checks import check_flag, shown, warn
 from npformer.pretrained.files import Files, json_or_empty, read_bytes, text_in
-from npformer.pretrained.sentences import OF_ALL, OF_TEXTS
+from npformer.pretrained.sentences import PROMPTS_FILE, TEXTS_FILE
 from npformer.tokens.tokenizers import CHARACTERS, PIECES
 
-WHOLE, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
-GENERATION = "generation_config.json"
-FILES = (
-    WHOLE,
-    SETTINGS,
+TOKENIZER_FILE = "tokenizer.json"
+SETTINGS_FILE = "tokenizer_config.json"
+TEMPLATE_FILE = "chat_template.jinja"
+GENERATION_FILE = "generation_config.json"
+FILES_OF_TOKENIZER = (
+    TOKENIZER_FILE,
+    SETTINGS_FILE,
     "special_tokens_map.json",
     "added_tokens.json",
-    TEMPLATE,
-    GENERATION,
+    TEMPLATE_FILE,
+    GENERATION_FILE,
     "vocab.json",
     "merges.txt",
     "vocab.txt",
@@ -25,35 +27,36 @@ FILES = (
     "target.spm",
     CHARACTERS,
     PIECES,
-    OF_TEXTS,
-    OF_ALL,
+    TEXTS_FILE,
+    PROMPTS_FILE,
 )
 # Those of other kinds of tokenizers, which are not read.
-OTHERS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
-TEMPLATES = "additional_chat_templates"  # a folder
+FILES_OF_OTHER_KINDS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
+TEMPLATES_FOLDER = "additional_chat_templates"  # a folder
 FORM = "lstrip", "rstrip", "single_word", "normalized"  # how a text has a special token
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
 
 
 def files_of_tokenizer(folder: Path) -> Files:
     """The files of a folder of which a tokenizer is made, by their names."""
-    files = {name: read_bytes(folder / name) for name in FILES if (folder / name).exists()}
-    paths = sorted((folder / TEMPLATES).glob("*.jinja"))
+    there = [name for name in FILES_OF_TOKENIZER if (folder / name).exists()]
+    files = {name: read_bytes(folder / name) for name in there}
+    paths = sorted((folder / TEMPLATES_FOLDER).glob("*.jinja"))
     if paths:  # one file then has all templates
         templates = {path.name: read_bytes(path) for path in paths}
         texts = {path.stem: text_in(templates, path.name) for path in paths}
-        if TEMPLATE in files:
-            texts["default"] = text_in(files, TEMPLATE)
-            del files[TEMPLATE]
-        about = json_or_empty(files, SETTINGS) | {"chat_template": listed_templates(texts)}
-        files[SETTINGS] = json.dumps(about).encode()
+        if TEMPLATE_FILE in files:
+            texts["default"] = text_in(files, TEMPLATE_FILE)
+            del files[TEMPLATE_FILE]
+        about = json_or_empty(files, SETTINGS_FILE) | {"chat_template": listed_templates(texts)}
+        files[SETTINGS_FILE] = json.dumps(about).encode()
     return files
 
 
 def warn_of_others(folder: Path) -> None:
     """Warn if a folder has a tokenizer of another kind alone."""
     advice = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers"
-    for name in OTHERS:
+    for name in FILES_OF_OTHER_KINDS:
         if (folder / name).exists():
             what = f"{name} is not read, so there is no tokenizer"
             warn(f"{what}; npformer reads tokenizer.json: {advice} writes it")
@@ -61,7 +64,7 @@ def warn_of_others(folder: Path) -> None:
 
 def about_tokens(files: Files) -> dict:
     """What tokenizer_config.json says, and the files that older programs wrote beside it."""
-    about = json_or_empty(files, SETTINGS)
+    about = json_or_empty(files, SETTINGS_FILE)
     if "added_tokens_decoder" in about:  # then the others are not read there, either
         return about
     about |= json_or_empty(files, "special_tokens_map.json")

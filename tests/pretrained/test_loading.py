@@ -24,7 +24,7 @@ from tiny import tiny_translation_tokenizer  # noqa: E402
 from npformer import SGD, ByteNet, Trainer, Transformer, pretrained, tree  # noqa: E402
 from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
-from npformer.pretrained.family import OF_ALL  # noqa: E402
+from npformer.pretrained.family import SHARED_SETTINGS  # noqa: E402
 from npformer.pretrained.pytorch import PyTorch  # noqa: E402
 from tests.pretrained.folders import configure, edit, gguf_file, refused  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
@@ -267,7 +267,8 @@ def test_a_file_is_bounded_by_what_it_has_and_not_by_what_it_says(
 ):
     tokenizer_file.symlink_to("/proc/self/maps")
     assert tokenizer_file.stat().st_size == 0
-    monkeypatch.setattr("npformer.pretrained.files.LONGEST", (gpt2 / "config.json").stat().st_size)
+    size = (gpt2 / "config.json").stat().st_size
+    monkeypatch.setattr("npformer.pretrained.files.MOST_BYTES", size)
     assert "tokenizer.json has more than" in refused(gpt2)
 
 
@@ -447,9 +448,8 @@ def settings_of(model):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_names_settings_that_its_model_has(name):
     family = FAMILIES[name]
-    assert {*family.settings, *family.constants, *family.own_settings, *OF_ALL} <= settings_of(
-        family.model
-    )
+    own = {*family.settings, *family.constants, *family.extra_settings}
+    assert own | SHARED_SETTINGS <= settings_of(family.model)
 
 
 def test_pytorch_and_ctranslate2_refuse_a_setting_that_they_do_not_name():
@@ -457,7 +457,8 @@ def test_pytorch_and_ctranslate2_refuse_a_setting_that_they_do_not_name():
     message = "softcap=50.0, expected None"
     refuses(ValueError, message, PyTorch({}).check, model)
     refuses(ValueError, message, ctranslate2.check, model, list("abcdefg"), list("abcdefg"))
-    assert {*ctranslate2.SUPPORTED, *ctranslate2.WRITTEN, *OF_ALL} <= settings_of(Transformer)
+    settings = {*ctranslate2.SUPPORTED, *ctranslate2.WRITTEN, *SHARED_SETTINGS}
+    assert settings <= settings_of(Transformer)
 
 
 OF_PYTORCH = Transformer(

@@ -27,7 +27,7 @@ from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
 from npformer.pretrained.library_tokenizers import byte_pairs
-from npformer.pretrained.marian import NEVER
+from npformer.pretrained.marian import BEGIN_LOGIT
 from npformer.pretrained.tokenizer import Tokenizer
 from tests.tools.forgery import (
     FAILED,
@@ -116,7 +116,7 @@ def params_of(name):
     """The parameters of one of the models; the last token of a Marian is the begin token."""
     params = MODELS[name].init(0)
     if name == "marian":
-        params["embedding"][-1], params["output"]["bias"][-1] = params["embedding"][0], NEVER
+        params["embedding"][-1], params["output"]["bias"][-1] = params["embedding"][0], BEGIN_LOGIT
     return params
 
 

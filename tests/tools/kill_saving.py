@@ -35,7 +35,7 @@ import numpy as np
 
 from npformer import LanguageModel, pretrained, tree
 from npformer.files import folders
-from npformer.pretrained.files import INDEX
+from npformer.pretrained.files import INDEX_FILE
 from npformer.training import CheckpointError
 from tests.tools.forge_pretrained import small_tokenizer
 from tests.tools.tool import Natural, Seed, tool
@@ -82,7 +82,9 @@ class Folder:
         path.mkdir(parents=True)
         for name, text in OF_A_PERSON.items():
             (path / name).write_text(text)
-        (path / INDEX).write_text("{}")  # which another program left: it goes with the first save
+        (path / INDEX_FILE).write_text(
+            "{}"
+        )  # which another program left: it goes with the first save
         self.older.save(path)
 
     def save(self):

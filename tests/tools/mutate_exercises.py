@@ -28,14 +28,14 @@ import numpy as np
 from npformer.exercises import check_function
 from npformer.exercises.child import ALL
 from npformer.exercises.trial import call
-from npformer.pretrained.keys import table
+from npformer.pretrained.keys import parse_table
 from tests.tools import mutate_backward
 from tests.tools.tool import Natural, Seed, sampled, tool
 
 SECONDS = 5  # for one mutant on one case
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-FUNCTIONS = table("""
+FUNCTIONS = parse_table("""
     max      min
     min      max
     sum      mean
