@@ -1,8 +1,8 @@
 # Every target makes the virtual environment it needs.
 PYTHON ?= python3
 VENV := .venv
-BIN_NAME := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
-BIN := $(VENV)/$(BIN_NAME)
+# The folder of programs in every environment.
+BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BENCH_VENV := $(VENV)-bench
 TORCH_VENV := $(VENV)-torch
 DOCS_VENV := $(VENV)-docs
@@ -27,42 +27,42 @@ help:
 	@echo "The first time, a target also installs packages and compiles kernels, which takes a minute or two more."
 
 copy: $(VENV)/with-plot,progress  ## train a Transformer to copy, and look at what it does (a minute)
-	$(BIN)/python -m npformer copy
+	$(VENV)/$(BIN)/python -m npformer copy
 
 MINUTES := 10
 translate: $(VENV)/with-translation  ## train on Multi30k for ten minutes, then translate English to French (downloads 2 MB);
 ## again: go on for ten more; MINUTES=80 for longer; MULTI30K=DIR for a local copy of the text
-	$(BIN)/python -m npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
-	$(BIN)/python -m npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr \
+	$(VENV)/$(BIN)/python -m npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
+	$(VENV)/$(BIN)/python -m npformer train-translation --data data/multi30k --src en --tgt fr --out runs/en-fr \
 		--minutes $(MINUTES) $(if $(wildcard runs/en-fr/last.safetensors),--resume)
-	$(BIN)/python -m npformer translate --model runs/en-fr "A man is riding a bicycle."
-	$(BIN)/python -m npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
+	$(VENV)/$(BIN)/python -m npformer translate --model runs/en-fr "A man is riding a bicycle."
+	$(VENV)/$(BIN)/python -m npformer evaluate --model runs/en-fr --data data/multi30k --src en --tgt fr --split val
 
 TEXT = data/multi30k/train.en.gz
 gpt: $(VENV)/with-checkpoint,plot,progress  ## train a language model on text for two minutes, and let it write (downloads 2 MB);
 ## TEXT=FILE for a text of yours; again: go on, if it was interrupted
 ifeq ($(TEXT),data/multi30k/train.en.gz)
-	$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
-	$(BIN)/npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
+	$(VENV)/$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
+	$(VENV)/$(BIN)/npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
 		$(if $(wildcard runs/gpt/last.safetensors),--resume)
-	$(BIN)/npformer generate --model runs/gpt "A man is"
+	$(VENV)/$(BIN)/npformer generate --model runs/gpt "A man is"
 else
-	$(BIN)/npformer train-gpt --text $(TEXT) --out runs/gpt $(if $(wildcard runs/gpt/last.safetensors),--resume)
+	$(VENV)/$(BIN)/npformer train-gpt --text $(TEXT) --out runs/gpt $(if $(wildcard runs/gpt/last.safetensors),--resume)
 endif
 
 chat: $(VENV)/with-pretrained  ## talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)
-	$(BIN)/python -m npformer get-model smollm2
-	$(BIN)/python -m npformer chat
+	$(VENV)/$(BIN)/python -m npformer get-model smollm2
+	$(VENV)/$(BIN)/python -m npformer chat
 
 FILES = README.md docs/guides/*.md docs/attention/*.md docs/decoding/*.md
 export QUERY = how fast is it?
 search: $(VENV)/with-pretrained  ## search in README.md and the guides by meaning: QUERY="how fast is it?" (downloads 83 MB);
 ## FILES="notes.txt more.md" for files of yours
-	$(BIN)/python -m npformer get-model minilm
-	$(BIN)/python -m npformer search $(FILES) --query "$$QUERY"
+	$(VENV)/$(BIN)/python -m npformer get-model minilm
+	$(VENV)/$(BIN)/python -m npformer search $(FILES) --query "$$QUERY"
 
 # Two processes side by side, on one thread each; what one of them compiles, the other finds on disk.
-PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN_NAME)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(1)/$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/with-dev,nvrtc  ## run every test (three to five minutes)
 	$(call PYTEST,$(VENV))
 	@echo "make test-slow runs what is slow and rare: faults at random moments, and whether tests notice a lost kernel"
@@ -71,7 +71,7 @@ test: $(VENV)/with-dev,nvrtc  ## run every test (three to five minutes)
 # wrong gradient, tests/tools/mutate_backward.py finds out in half an hour.)
 # Another SEED draws others.
 SEED := 0
-SLOW = $(BIN)/python tests/tools/$(1).py --seed $(SEED)
+SLOW = $(VENV)/$(BIN)/python tests/tools/$(1).py --seed $(SEED)
 test-slow: $(VENV)/with-dev,nvrtc  ## what is slow and rare: faults at random moments, kernels that do not run (two minutes)
 	$(call SLOW,forge_checkpoints) --files 200
 	$(call SLOW,forge_pretrained) --files 200
@@ -88,15 +88,15 @@ test-torch: $(TORCH_VENV)/ready  ## compare with PyTorch and with ONNX's test ca
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
 
 test-models: $(TORCH_VENV)/ready  ## compare both models with the library transformers (downloads both, and PyTorch)
-	$(TORCH_VENV)/bin/python -m npformer get-model smollm2
-	$(TORCH_VENV)/bin/python -m npformer get-model minilm
-	$(TORCH_VENV)/bin/python -m pytest -q -rs tests/models_that_exist docs/descendants/by-hand.md
+	$(TORCH_VENV)/$(BIN)/python -m npformer get-model smollm2
+	$(TORCH_VENV)/$(BIN)/python -m npformer get-model minilm
+	$(TORCH_VENV)/$(BIN)/python -m pytest -q -rs tests/models_that_exist docs/descendants/by-hand.md
 
 # Not what takes hours without a GPU, nor what does not need CuPy.
 CUPY_TEST = MAKE_BELIEVE_FMA=$(FMA) MAKE_BELIEVE_CC=$(CC) NPFORMER_GPU=1 PYTHONPATH=tests/cupy_without_gpu \
-	$(CUPY_VENV)/bin/python -m pytest -q -rs -p cupy_without_gpu
+	$(CUPY_VENV)/$(BIN)/python -m pytest -q -rs -p cupy_without_gpu
 test-cupy: $(CUPY_VENV)/built  ## run the tests of the GPU backend on CuPy itself, without a GPU (builds CuPy, ten minutes)
-	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy --libraries
+	$(CUPY_VENV)/$(BIN)/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy --libraries
 	$(CUPY_TEST) tests/cupy_without_gpu
 	$(CUPY_TEST) tests/gpu -k "not compile_by_themselves"
 	$(CUPY_TEST) tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
@@ -104,62 +104,62 @@ test-cupy: $(CUPY_VENV)/built  ## run the tests of the GPU backend on CuPy itsel
 # Every figure that needs no training is drawn, every example of every page runs; a warning is an error. It begins
 # afresh: Sphinx reads only pages that have changed, and would miss examples of changed code and repeat no warning.
 docs: $(DOCS_VENV)/ready  ## build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)
-	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/python scripts/figures/draw_figures.py
+	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/$(BIN)/python scripts/figures/draw_figures.py
 	rm -rf docs/_build docs/api/generated
-	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
 
 # In a browser without a window: Debian's packages, which root can install.
 test-docs: docs  ## load every page of it in Chromium (which it installs on Debian, if root runs it), run its notebook
 	command -v chromedriver > /dev/null || { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; } \
 		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
-	$(DOCS_VENV)/bin/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
+	$(DOCS_VENV)/$(BIN)/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
 
 # As people get it: the wheel in an empty environment, and the tests of the source distribution without its package.
 # WITH="numpy==2.0.0 numba==0.61.0": versions that are not the newest.
 test-wheel:  ## build the package for PyPI, and run every test on what pip installs from it (five minutes)
 	rm -rf build dist
 	$(PYTHON) -m venv build/release
-	build/release/$(BIN_NAME)/python $(INSTALL) build twine check-wheel-contents
-	build/release/$(BIN_NAME)/python -m build
-	build/release/$(BIN_NAME)/python -m twine check --strict dist/*
-	build/release/$(BIN_NAME)/check-wheel-contents dist
+	build/release/$(BIN)/python $(INSTALL) build twine check-wheel-contents
+	build/release/$(BIN)/python -m build
+	build/release/$(BIN)/python -m twine check --strict dist/*
+	build/release/$(BIN)/check-wheel-contents dist
 	$(PYTHON) -m venv build/wheel
-	build/wheel/$(BIN_NAME)/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
+	build/wheel/$(BIN)/python $(INSTALL) "$$(echo dist/*.whl)[dev,nvrtc]" $(WITH)
 	mkdir build/source && tar -xzf dist/*.tar.gz -C build/source --strip-components 1 && rm -r build/source/npformer*
 	cd build/source && export PYTHONPATH="$$PWD" && $(call PYTEST,../wheel) && $(call PYTEST,../wheel) --pyargs npformer
 
 lint: $(VENV)/with-dev,nvrtc  ## check the style and the types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(VENV)/$(BIN)/ruff check .
+	$(VENV)/$(BIN)/ruff format --check .
+	$(VENV)/$(BIN)/mypy
 
 bench: $(BENCH_VENV)/ready  ## short benchmarks against PyTorch, JAX, CTranslate2 and transformers (it installs them)
-	$(BENCH_VENV)/bin/python scripts/bench/bench_train.py --quick
-	$(BENCH_VENV)/bin/python scripts/bench/bench_attention.py --quick
-	$(BENCH_VENV)/bin/python scripts/bench/bench_ops.py --quick
-	$(BENCH_VENV)/bin/python scripts/bench/bench_decode.py --quick
+	$(BENCH_VENV)/$(BIN)/python scripts/bench/bench_train.py --quick
+	$(BENCH_VENV)/$(BIN)/python scripts/bench/bench_attention.py --quick
+	$(BENCH_VENV)/$(BIN)/python scripts/bench/bench_ops.py --quick
+	$(BENCH_VENV)/$(BIN)/python scripts/bench/bench_decode.py --quick
 
 gpu:
 	@nvidia-smi > /dev/null || { echo "there is no NVIDIA GPU: nvidia-smi finds none"; exit 1; }
 
 test-gpu: $(GPU_VENV)/ready  ## on an NVIDIA GPU: its tests and a training (installs CuPy for CUDA 13; CUDA=12 for 12)
-	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
-	NPFORMER_GPU=1 $(GPU_VENV)/bin/python -m pytest -q -rs tests/gpu
-	$(GPU_VENV)/bin/python scripts/train_copy.py --backend gpu
+	NPFORMER_GPU=1 $(GPU_VENV)/$(BIN)/python -m pytest -q -rs tests/operations/test_parity.py tests/operations/test_poison.py -k gpu
+	NPFORMER_GPU=1 $(GPU_VENV)/$(BIN)/python -m pytest -q -rs tests/gpu
+	$(GPU_VENV)/$(BIN)/python scripts/train_copy.py --backend gpu
 
 bench-gpu: $(GPU_VENV)/ready  ## on an NVIDIA GPU: training steps and attention against PyTorch (it installs it)
-	$(GPU_VENV)/bin/python $(INSTALL) '$(TORCH_FOR_CUDA_$(CUDA))'
-	$(GPU_VENV)/bin/python scripts/bench/bench_gpu.py --json runs/bench_gpu.json
+	$(GPU_VENV)/$(BIN)/python $(INSTALL) '$(TORCH_FOR_CUDA_$(CUDA))'
+	$(GPU_VENV)/$(BIN)/python scripts/bench/bench_gpu.py --json runs/bench_gpu.json
 
 clean:  ## remove what the other targets made, but for runs/, data/ and models/
 	rm -rf docs/_build docs/api/generated $(VENV) $(VENV)-* build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment for all of these targets: each adds the extras that it needs.
-$(VENV)/with-%: setup.cfg pyproject.toml
+$(VENV)/with-%: pyproject.toml
 	@echo "once: packages are installed into $(VENV), up to a minute"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) --editable '.[$*]'
+	$(VENV)/$(BIN)/python $(INSTALL) --editable '.[$*]'
 	touch $@
 
 # The others are environments of their own, each with these extras.
@@ -172,14 +172,14 @@ EXTRAS_gpu13 := dev,cuda13x
 
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
 # that has one, that is taken; else PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download.
-$(VENV)-%/ready: setup.cfg pyproject.toml
+$(VENV)-%/ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(if $(filter torch bench,$*),$(@D)/bin/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true)
-	$(@D)/bin/python $(INSTALL) --editable '.[$(EXTRAS_$*)]'
+	$(if $(filter torch bench,$*),$(@D)/$(BIN)/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true)
+	$(@D)/$(BIN)/python $(INSTALL) --editable '.[$(EXTRAS_$*)]'
 	touch $@
 
 $(GPU_VENV)/ready: | gpu
 
 $(CUPY_VENV)/built: $(CUPY_VENV)/ready tests/cupy_without_gpu/build.py
-	$(CUPY_VENV)/bin/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy
+	$(CUPY_VENV)/$(BIN)/python tests/cupy_without_gpu/build.py $(CUPY_VENV)/cupy
 	touch $@
