@@ -26,9 +26,11 @@ def cross_entropy(
 ) -> tuple[Array, Array]:
     """Mean of -Σ_v q_v log softmax(logits)_v over the counted tokens, and its gradient.
 
-    q is 1 at the target and 0 elsewhere. Label smoothing ε (Szegedy et al. 2016) multiplies it by 1
-    - ε and adds ε/V to every entry. The gradient costs almost nothing extra, so it is returned too:
-    dlogits = (softmax(logits) - q) / n, with n the number of counted tokens.
+    q is 1 at the target and 0 elsewhere. With label smoothing ε (Szegedy et al. 2016) it is
+    1 - ε + ε/V at the target and ε/V elsewhere. The gradient costs almost nothing extra, so it is
+    returned too. With n the number of counted tokens, it is
+
+        dlogits = (softmax(logits) - q) / n
 
     Parameters
     ----------
@@ -55,12 +57,8 @@ def cross_entropy(
     0.2877 [[ 0.25 -0.25]]
     """
     counted = is_counted(targets, ignore_id=ignore_id)
-    if n_tokens is None:
-        n_tokens = int(counted.sum())
-        if n_tokens == 0:
-            warn("cross_entropy: no target is counted, the loss is 0")
-            n_tokens = 1  # avoids a division by 0
-    share = 1 / n_tokens  # the weight of each counted token in the mean
+    n = mean_divisor(counted, n_tokens, "cross_entropy: no target is counted, the loss is 0")
+    share = 1 / n  # the weight of each counted token in the mean
 
     V = logits.shape[-1]
     target = np.where(counted, targets, 0)[..., None]  # any id in place of one that does not count
@@ -83,6 +81,20 @@ def is_counted(targets, *, ignore_id):
     if ignore_id is None:
         return np.ones_like(targets, dtype=bool)
     return targets != ignore_id
+
+
+def mean_divisor(counted, n_tokens, warning):
+    """The divisor of a mean: ``n_tokens``, or by default the number of entries that count.
+
+    If there are none, it is 1, which avoids a division by 0, and the warning is issued.
+    """
+    if n_tokens is not None:
+        return n_tokens
+    n = int(counted.sum())
+    if n == 0:
+        warn(warning)
+        return 1
+    return n
 
 
 @operation(

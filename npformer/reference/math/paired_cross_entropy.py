@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.operations.formula import operation
-from npformer.reference.math.cross_entropy import cross_entropy, is_counted
+from npformer.reference.math.cross_entropy import cross_entropy, is_counted, mean_divisor
 from npformer.reference.math.linear import linear
 from npformer.reference.math.softmax import log_softmax
 
@@ -49,21 +49,20 @@ def paired_cross_entropy(
     >>> print(alike.round(4), (apart - alike).round(4))  # 0.5 (KL + KL) = 0.5 · 0.25 log 3
     0.4904 0.1373
     """
+    counted = is_counted(targets, ignore_id=ignore_id)
+    n = mean_divisor(counted, n_tokens, "paired_cross_entropy: no target is counted, the loss is 0")
+
     # Σ [ce(p) + ce(p')] / 2n
-    both = np.stack([targets, targets])
-    n_both = None if n_tokens is None else 2 * n_tokens
     loss, dlogits = cross_entropy(
         logits,
-        both,
+        np.stack([targets, targets]),
         ignore_id=ignore_id,
         label_smoothing=label_smoothing,
-        n_tokens=n_both,
+        n_tokens=2 * n,
         loss_scale=loss_scale,
     )
 
     # Σ α/2 [KL(p‖p') + KL(p'‖p)] / 2n
-    counted = is_counted(targets, ignore_id=ignore_id)
-    n = max(int(counted.sum()), 1) if n_tokens is None else n_tokens
     share = consistency / (4 * n)
     log_p = log_softmax(logits)
     p = np.exp(log_p)

@@ -7,8 +7,8 @@ number; its gradient by the predictions is returned with it.
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.checks import warn
 from npformer.operations.formula import operation
+from npformer.reference.math.cross_entropy import mean_divisor
 
 
 @operation("x: ..., targets: ... wide, keep_mask: ~ ... mask -> loss: wide, dx: ...")
@@ -101,11 +101,6 @@ def errors_and_share(loss, x, targets, keep_mask, n_tokens):
     r = x - targets
     if keep_mask is not None:
         r = np.where(keep_mask, r, 0)
-    if n_tokens is None:
-        n_tokens = x.size
-        if keep_mask is not None:
-            n_tokens = int(np.broadcast_to(keep_mask, x.shape).sum())
-        if n_tokens == 0:
-            warn(f"{loss}: no entry is counted, the loss is 0")
-            n_tokens = 1  # avoids a division by 0
-    return r, 1 / n_tokens
+    counted = np.broadcast_to(True if keep_mask is None else keep_mask, x.shape)
+    n = mean_divisor(counted, n_tokens, f"{loss}: no entry is counted, the loss is 0")
+    return r, 1 / n
