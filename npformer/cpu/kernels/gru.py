@@ -10,9 +10,10 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import multiply_and_sum
-from npformer.cpu.kernels.recurrence import add_where, states_before, steps_of
+from npformer.cpu.kernels.recurrence import add_where, steps_of
 from npformer.cpu.rows import copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
+from npformer.reference.math.recurrence import states_before
 from npformer.runtime.memory import empty
 
 

@@ -1,4 +1,4 @@
-"""What the recurrent cells share: the order of the steps, and the states before and after them."""
+"""What the recurrent cells share: which steps each row takes."""
 
 import numpy as np
 
@@ -12,12 +12,6 @@ def steps_of(keep_mask, B, T, reverse):
     """
     order = np.arange(T - 1, -1, -1) if reverse else np.arange(T)
     return order, np.ones((B, T), np.bool_) if keep_mask is None else keep_mask
-
-
-def states_before(states, first, reverse):
-    """The state before each step, (B, T, D); ``first`` is that before the first step."""
-    first = first[:, None]
-    return np.concatenate([states[:, 1:], first] if reverse else [first, states[:, :-1]], axis=1)
 
 
 @inlined

@@ -5,6 +5,8 @@ the recurrence does only what must be done step by step. Where ``keep_mask`` is 
 does not change.
 """
 
+import numpy as np
+
 
 def steps(T, reverse):
     """The order of the steps."""
@@ -21,3 +23,15 @@ def state_before(t, states, first, reverse):
     if 0 <= before < T:
         return states[:, before]
     return first
+
+
+def states_before(states, first, reverse):
+    """The state before each step, (B, T, D), as one array."""
+    before = np.empty_like(states)
+    if reverse:
+        before[:, :-1] = states[:, 1:]
+        before[:, -1] = first
+    else:
+        before[:, 1:] = states[:, :-1]
+        before[:, 0] = first
+    return before
