@@ -47,13 +47,13 @@ def _register(forward, backward, kind):
     """Make kernels of an activation with one input for each output, and of its backward pass."""
 
     @kernel_of(forward)
-    def activated(x):
+    def activation(x):
         y = empty(x.shape, x.dtype)
         _activate(kind, x.reshape(-1), y.reshape(-1))
         return y
 
     @kernel_of(backward)
-    def passed_on(dy, x):
+    def activation_backward(dy, x):
         dx = empty(x.shape, x.dtype)
         np.copyto(dx, dy)
         _multiply_by_slope(kind, dx.reshape(-1), x.reshape(-1))

@@ -15,21 +15,24 @@ from npformer.reference.math.rotary import angles
 from npformer.runtime.memory import empty
 
 
-@kernel_of(reference.rotary)
-def rotary(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
+def _turned(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
+    """The rows of x, turned by the angles of their positions."""
     K = x.shape[-1] // (n_heads + n_plain)
     cos, sin = turns(positions.tobytes(), positions.dtype, K, base, scaling, llama3, x.dtype)
-    rows = np.broadcast_to(
-        np.arange(positions.size).reshape(positions.shape), x.shape[:-1]
-    ).flatten()
+    row_of_position = np.arange(positions.size).reshape(positions.shape)
+    rows = np.broadcast_to(row_of_position, x.shape[:-1]).flatten()
     y = empty(x.shape, x.dtype)
     _turn(as_rows(x), rows, cos, sin, n_heads, pairs == "halves", as_rows(y))
     return y
 
 
+rotary = kernel_of(reference.rotary)(_turned)
+
+
 @kernel_of(reference.rotary_backward)
 def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs, llama3):
-    return rotary.kernel.function(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
+    # Positions are divided by the scaling: a negative one turns by the opposite angles.
+    return _turned(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
 
 
 @lru_cache(maxsize=4)  # the positions of all layers are the same
@@ -56,5 +59,7 @@ def turn_row(x, cos, sin, n, is_halves, y):
         for j in range(M):
             k = np.uint64(first + j if is_halves else first + 2 * j)
             m = np.uint64(k + M if is_halves else k + 1)
-            a, b = x[k], x[m]
-            y[k], y[m] = a * cos[j] - b * sin[j], a * sin[j] + b * cos[j]
+            a = x[k]
+            b = x[m]
+            y[k] = a * cos[j] - b * sin[j]
+            y[m] = a * sin[j] + b * cos[j]
