@@ -8,17 +8,20 @@ import contextlib
 import ctypes
 import threading
 from functools import cache
+from typing import NamedTuple
 
 import cupy
 import numpy as np
 
 from npformer.gpu.memory import lasting
 
-NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
+NORMAL = 0  # cublasOperation_t
+TRANSPOSED = 1
 DATA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
-FLOAT32, FAST_TF32, FLOAT64 = 68, 77, 70  # cublasComputeType_t
+FLOAT32 = 68  # cublasComputeType_t
+FAST_TF32 = 77
+FLOAT64 = 70
 DEFAULT_ALGORITHM = -1
-EACH = "cublasGemmStridedBatchedEx"
 NO_REDUCED_SUMS = 16  # cublasMath_t: partial sums of half-precision products are added in float32
 WORKSPACE = 32 * 2**20  # bytes; NVIDIA recommends this size for Hopper
 
@@ -49,52 +52,82 @@ def multiply(a, b, out=None, add=False):
     """
     if out is None:
         out = cupy.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
-    (n, m), p, dtype = a.shape[-2:], b.shape[-1], a.dtype.name
-    (a, a_op, *a_steps), (b, b_op, *b_steps) = _as_it_lies(a), _as_it_lies(b)
+    n, m = a.shape[-2:]
+    p = b.shape[-1]
+    # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes
+    # outᵀ = bᵀ aᵀ. Its arguments are (handle, operations of the two factors, sizes of outᵀ and of
+    # the sum, 1, left factor, right factor, 0 or 1 to add to the result, result, …).
+    left = _as_it_lies(b)
+    right = _as_it_lies(a)
+    dtype = a.dtype.name
+    result = (out.data.ptr, DATA_TYPE[dtype], p)
+    scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
     if a.ndim == 2:
-        name, steps, count = "cublasGemmEx", (p,), ()
+        name = "cublasGemmEx"
+        count = ()
     else:
-        name, steps, count = EACH, (p, n * p), (len(a),)
-    kind, scalar = DATA_TYPE[dtype], ctypes.c_double if dtype == "float64" else ctypes.c_float
-    one, factor = ctypes.byref(scalar(1)), ctypes.byref(scalar(add))
-    # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes outᵀ = bᵀ
-    # aᵀ.
-    factors = b.data.ptr, kind, *b_steps, a.data.ptr, kind, *a_steps
-    matrices = one, *factors, factor, out.data.ptr, kind, *steps
-    how = *count, _compute_type[dtype], DEFAULT_ALGORITHM
-    _check(name, getattr(library(), name)(handle(), b_op, a_op, p, n, m, *matrices, *how))
+        name = "cublasGemmStridedBatchedEx"
+        count = (len(a),)
+        result += (n * p,)
+    status = getattr(library(), name)(
+        handle(),
+        left.operation,
+        right.operation,
+        p,
+        n,
+        m,
+        ctypes.byref(scalar(1)),
+        *left.place,
+        *right.place,
+        ctypes.byref(scalar(add)),
+        *result,
+        *count,
+        _compute_type[dtype],
+        DEFAULT_ALGORITHM,
+    )
+    _check(name, status)
     return out
 
 
-def _as_it_lies(x):
-    """(array, whether cuBLAS has to transpose it, its steps), where the array is ``x`` or a copy.
+class Matrices(NamedTuple):
+    """One matrix, or a batch of them, as cuBLAS is told of it."""
 
-    The steps are its leading dimension and, for a batch, that from one matrix to the next.
-    """
+    operation: int
+    place: tuple  # address, data type, leading dimension and, of a batch, the step to the next
+    array: cupy.ndarray  # keeps the memory
+
+
+def _as_it_lies(x):
+    """The matrices of ``x``, copied if neither their rows nor their columns are contiguous."""
     rows, columns = x.shape[-2:]
-    *to_next, row_step, column_step = (stride // x.itemsize for stride in x.strides)
+    *batch_step, row_step, column_step = (stride // x.itemsize for stride in x.strides)
     if (column_step == 1 or columns == 1) and (row_step >= columns or rows == 1):
-        return x, NORMAL, max(row_step, columns) if rows > 1 else columns, *to_next
-    if (row_step == 1 or rows == 1) and (column_step >= rows or columns == 1):
-        return x, TRANSPOSED, max(column_step, rows) if columns > 1 else rows, *to_next
-    return cupy.ascontiguousarray(x), NORMAL, columns, *(rows * columns for _ in to_next)
+        operation = NORMAL
+        leading = max(row_step, columns) if rows > 1 else columns
+    elif (row_step == 1 or rows == 1) and (column_step >= rows or columns == 1):
+        operation = TRANSPOSED
+        leading = max(column_step, rows) if columns > 1 else rows
+    else:
+        return _as_it_lies(cupy.ascontiguousarray(x))
+    place = (x.data.ptr, DATA_TYPE[x.dtype.name], leading, *batch_step)
+    return Matrices(operation, place, x)
 
 
 def handle():
     """The cuBLAS handle of this thread and device, set to the current stream and a workspace of its
     own.
     """
-    device, handles = cupy.cuda.Device().id, _handles.__dict__
+    device = cupy.cuda.Device().id
+    handles = vars(_handles)
     if device not in handles:
         handles[device] = _new_handle()
-    known, workspace = handles[device]
+    this, workspace = handles[device]
+    blas = library()
     stream = cupy.cuda.get_current_stream().ptr  # setting the stream resets the workspace
-    _check("cublasSetStream_v2", library().cublasSetStream_v2(known, stream))
-    _check(
-        "cublasSetWorkspace_v2",
-        library().cublasSetWorkspace_v2(known, workspace.data.ptr, workspace.nbytes),
-    )
-    return known
+    _check("cublasSetStream_v2", blas.cublasSetStream_v2(this, stream))
+    status = blas.cublasSetWorkspace_v2(this, workspace.data.ptr, workspace.nbytes)
+    _check("cublasSetWorkspace_v2", status)
+    return this
 
 
 def _new_handle():
@@ -112,9 +145,10 @@ def library():
     from cupy_backends.cuda.libs import cublas as _cublas  # noqa: F401
 
     loaded = ctypes.CDLL(f"libcublas.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}")
-    pointer, number = ctypes.c_void_p, ctypes.c_int
-    # address, type, steps
-    matrix, matrices = [pointer, number, number], [pointer, number, number, ctypes.c_longlong]
+    pointer = ctypes.c_void_p
+    number = ctypes.c_int
+    matrix = [pointer, number, number]  # ``Matrices.place``
+    matrices = [*matrix, ctypes.c_longlong]
     loaded.cublasCreate_v2.argtypes = [pointer]
     loaded.cublasSetMathMode.argtypes = [pointer, number]
     loaded.cublasSetStream_v2.argtypes = [pointer, pointer]

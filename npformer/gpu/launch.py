@@ -1,4 +1,9 @@
-"""Compile and launch the kernels in the .cu files of this folder."""
+"""Compile and launch the kernels in the .cu files of the folder ``cuda``.
+
+A kernel is a function of the arguments that its source declares, which a comment repeats above the
+call: CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and
+NumPy scalars for the other types.
+"""
 
 import re
 from functools import cache
@@ -13,28 +18,44 @@ THREADS = 256  # per block
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def launch(file, name, dtype, grid, block, *args, shared=0, **constants):
-    """Run the kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
+def cuda_kernel(file, name, dtype, grid, block, shared=0, **constants):
+    """The kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
 
-    ``grid`` and ``block`` are tuples: the numbers of blocks, and of threads per block. ``args`` are
-    CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and NumPy
-    scalars for the other types that a kernel declares; ``shared`` is in bytes per block.
-    ``constants`` are macros that the comment in the file lists.
+    ``grid`` and ``block`` are tuples: the numbers of blocks, and of threads per block. ``shared``
+    is in bytes per block. ``constants`` are macros that the comment in the file lists.
     """
     kernel = _kernel(file, name, dtype, tuple(constants.items()))
     if shared and shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
-    kernel(grid, block, args, shared_mem=shared)
+
+    def launch(*args):
+        kernel(grid, block, args, shared_mem=shared)
+
+    return launch
 
 
-def for_each_element(file, name, dtype, size, *args):
-    """Run a kernel with one thread for each of ``size`` elements."""
-    launch(file, name, dtype, (-(-size // THREADS),), (THREADS,), *args)
+def element_kernel(file, name, dtype, size):
+    """A kernel with one thread for each of ``size`` elements."""
+    return cuda_kernel(file, name, dtype, (-(-size // THREADS),), (THREADS,))
 
 
-def for_each_row(file, name, dtype, n_rows, *args):
-    """Run a kernel with one block of threads for each row."""
-    launch(file, name, dtype, (n_rows,), (THREADS,), *args)
+def row_kernel(file, name, dtype, n_rows):
+    """A kernel with one block of threads for each row."""
+    return cuda_kernel(file, name, dtype, (n_rows,), (THREADS,))
+
+
+def on_gpu(number, dtype=FLOAT64):
+    """A number as an array of shape (), without a copy from the host, which a recording refuses."""
+    if isinstance(number, cupy.ndarray):
+        return number.astype(dtype, copy=False)
+    return cupy.full((), number, dtype)
+
+
+def with_steps(x):
+    """An array, and its steps along the first three axes, in elements: so kernels declare an array
+    that they read in any layout.
+    """
+    return x, *(stride // x.itemsize for stride in x.strides[:3])
 
 
 def macros(dtype, constants):

@@ -18,7 +18,8 @@ class WorkingMemory:
     """
 
     def __init__(self):
-        self.recordings, self.was_given_back = {}, False
+        self.recordings = {}
+        self.was_given_back = False
         this = weakref.ref(self)  # otherwise the pool and this object would keep each other
         self.pool = cupy.cuda.MemoryPool(lambda size: _allocate(size, this))
 

@@ -34,14 +34,16 @@ class Recorder:
     """
 
     def __init__(self, work, fill_up):
-        self.work, self.fill_up = work, fill_up
-        self.seen, self.too_large = set(), set()  # shapes
+        self.work = work
+        self.fill_up = fill_up
+        self.seen: set[tuple] = set()  # shapes
+        self.too_large: set[tuple] = set()  # shapes
         self.refused = False
-        # else a call on the default stream would spoil a recording
+        # Other streams wait for the default one: a call on that would spoil a recording.
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.memory = WorkingMemory()
         self.recordings = self.memory.recordings  # by shape; the one used last comes last
-        # CuPy keeps what a pool holds when it is deleted
+        # CuPy keeps the memory of a pool that is deleted.
         dropped = weakref.finalize(self, self.memory.give_back)
         dropped.atexit = False
 
@@ -51,7 +53,7 @@ class Recorder:
         """
         batches = [self.fill_up(batch, rounded_up) for batch in batches]
         numbers = np.array(numbers, np.float64)
-        # a call that was interrupted may have left a copy that still reads the inputs
+        # A call that was interrupted may have left a copy that still reads the inputs.
         self.stream.synchronize()
         self.stream.wait_event(cupy.cuda.get_current_stream().record())
         with self.stream, self.memory.using():
@@ -59,8 +61,8 @@ class Recorder:
             if recording:
                 result = recording.replay(batches[0], key, numbers, self.stream)
             else:
-                there = [tuple(map(cupy.asarray, batch)) for batch in batches]
-                result = _together(self.work(there, key, cupy.asarray(numbers)))
+                on_gpu = [tuple(map(cupy.asarray, batch)) for batch in batches]
+                result = _stacked(self.work(on_gpu, key, cupy.asarray(numbers)))
             return result.get().tolist()
 
     def _recording_of(self, batch, numbers):
@@ -111,14 +113,13 @@ class Recording:
 
     def __init__(self, work, batch, numbers, stream):
         self.inputs = Inputs([numbers, *batch, np.zeros((MOST_KEYS, 2), np.uint32)])
-        numbers_there, *batch_there, words = self.inputs.there
+        numbers_on_gpu, *batch_on_gpu, words = self.inputs.on_gpu
         self.places = {}  # the rows of the words, by the paths on which their keys are derived
+        key = KeyToCome(words, self.places)
         handle()  # of cuBLAS: a new one could not be made in the recording
         stream.begin_capture()
         try:
-            self.result = _together(
-                work([tuple(batch_there)], KeyToCome(words, self.places), numbers_there)
-            )
+            self.result = _stacked(work([tuple(batch_on_gpu)], key, numbers_on_gpu))
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the one to report
                 stream.end_capture()
@@ -128,33 +129,31 @@ class Recording:
     def replay(self, batch, key, numbers, stream):
         """Replay the recording on another batch; return the same array, with new values."""
         words = [key_words(derive_key(key, *path)) for path in self.places]
-        *here, words_here = self.inputs.here
-        for place, x in zip(here, [numbers, *batch], strict=True):
-            place[...] = x
-        words_here[: len(words)] = np.array(words, np.uint32).reshape(-1, 2)
-        self.inputs.send(words_here[len(words) :].nbytes, stream)
+        *arrays, table = self.inputs.on_host
+        for array, x in zip(arrays, [numbers, *batch], strict=True):
+            array[...] = x
+        table[: len(words)] = np.array(words, np.uint32).reshape(-1, 2)
+        self.inputs.send(table[len(words) :].nbytes, stream)
         self.graph.launch(stream)
         return self.result
 
 
 class Inputs:
-    """Arrays that the host fills for each replay, ``here`` in one block of its memory, ``there`` in
-    one of the GPU.
+    """Arrays that the host fills for each replay, ``on_host`` in one block of its memory,
+    ``on_gpu`` in one of the GPU.
     """
 
     def __init__(self, arrays):
-        starts = [0, *accumulate(-(-x.nbytes // ALIGNMENT) * ALIGNMENT for x in arrays)]
-        self.memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(starts[-1]), np.uint8, starts[-1])
-        self.copy = cupy.empty(starts[-1], np.uint8)
-        self.here, self.there = (
-            [
-                block[start:][: x.nbytes].view(x.dtype).reshape(x.shape)
-                for start, x in zip(starts, arrays, strict=False)
-            ]
-            for block in (self.memory, self.copy)
-        )
-        for place, x in zip(self.here, arrays, strict=True):
-            place[...] = x
+        *starts, size = accumulate((_aligned(x.nbytes) for x in arrays), initial=0)
+        self.memory = np.frombuffer(cupy.cuda.alloc_pinned_memory(size), np.uint8, size)
+        self.copy = cupy.empty(size, np.uint8)
+        self.on_host = []
+        self.on_gpu = []
+        for start, x in zip(starts, arrays, strict=True):
+            place = slice(start, start + x.nbytes)
+            self.on_host.append(self.memory[place].view(x.dtype).reshape(x.shape))
+            self.on_gpu.append(self.copy[place].view(x.dtype).reshape(x.shape))
+            self.on_host[-1][...] = x
         self.copy.set(self.memory)
 
     def send(self, n_unused, stream):
@@ -175,7 +174,9 @@ class KeyToCome:
     """
 
     def __init__(self, table, places, path=()):
-        self.table, self.places, self.path = table, places, path
+        self.table = table
+        self.places = places
+        self.path = path
 
     def derive(self, *path):
         """The placeholder for ``derive_key(key, *path)``."""
@@ -194,6 +195,11 @@ def rounded_up(n):
     return -(-n // step) * step
 
 
-def _together(numbers):
+def _aligned(n_bytes):
+    """A number of bytes, rounded up to a multiple of ``ALIGNMENT``."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def _stacked(numbers):
     """All numbers in one array, so that one copy brings them to the host."""
     return cupy.stack([x.astype(np.float64) for x in numbers])

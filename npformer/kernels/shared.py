@@ -5,7 +5,7 @@ a new array, among them. ``as_it_lies`` and ``without`` are those of ``kernel_of
 """
 
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from npformer import reference
 from npformer.reference.math.attention import summed_to
@@ -13,69 +13,59 @@ from npformer.reference.math.convolution import taps
 from npformer.reference.math.packed_attention import split_heads, split_q_kv, split_qkv
 
 
-def make_softmax_kernels(kernel_of, by_rows, forward, backward, log_forward, log_backward):
-    """Make the kernels of softmax and its logarithm; ``by_rows(forward, axis, *arrays)`` is the
-    result of the first.
-    """
+class LossOptions(NamedTuple):
+    """The options of a loss, a number each, which may be on a GPU."""
 
-    @kernel_of(reference.softmax)
-    def softmax(x, axis):
-        return by_rows(forward, axis, x)
-
-    @kernel_of(reference.softmax_backward)
-    def softmax_backward(dy, y, axis):
-        return by_rows(backward, axis, dy, y)
-
-    @kernel_of(reference.log_softmax)
-    def log_softmax(x, axis):
-        return by_rows(log_forward, axis, x)
-
-    @kernel_of(reference.log_softmax_backward)
-    def log_softmax_backward(dy, y, axis):
-        return by_rows(log_backward, axis, dy, y)
+    ignore_id: int | None
+    label_smoothing: float
+    n_tokens: int | None
+    loss_scale: float
+    consistency: float | None = None  # of two predictions
 
 
-def make_loss_kernels(kernel_of, linear, differentiated):
+def make_loss_kernels(kernel_of, linear, loss_and_gradient):
     """Make the kernels of cross-entropy, also of two predictions, and also after a linear map.
 
-    ``differentiated(logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale,
-    *numbers)`` returns the loss and its gradient; the numbers are the smoothing and, of two
-    predictions, the consistency.
+    ``loss_and_gradient(logits, bias, targets, options, may_overwrite)`` returns the loss of the
+    logits plus the bias, and its gradient, which it may write over the logits. ``options`` is a
+    ``LossOptions`` whose ``n_tokens`` is a number.
     """
 
     @kernel_of(reference.cross_entropy)
     def cross_entropy(logits, targets, ignore_id, label_smoothing, n_tokens, loss_scale):
-        return differentiated(
-            logits, None, False, targets, ignore_id, n_tokens, loss_scale, label_smoothing
-        )
+        options = LossOptions(ignore_id, label_smoothing, n_tokens, loss_scale)
+        return loss_of(logits, None, targets, options, may_overwrite=False)
 
     @kernel_of(reference.linear_cross_entropy, as_it_lies="weight")
     def linear_cross_entropy(
         x, weight, bias, targets, ignore_id, label_smoothing, n_tokens, loss_scale
     ):
-        logits = linear(x, weight)
-        return differentiated(
-            logits, bias, True, targets, ignore_id, n_tokens, loss_scale, label_smoothing
-        )
+        options = LossOptions(ignore_id, label_smoothing, n_tokens, loss_scale)
+        return loss_of(linear(x, weight), bias, targets, options, may_overwrite=True)
 
     @kernel_of(reference.paired_cross_entropy)
     def paired_cross_entropy(
         logits, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
     ):
-        numbers = (label_smoothing, consistency)
-        return differentiated(
-            logits, None, False, targets, ignore_id, n_tokens, loss_scale, *numbers
-        )
+        options = LossOptions(ignore_id, label_smoothing, n_tokens, loss_scale, consistency)
+        return loss_of(logits, None, targets, options, may_overwrite=False)
 
     @kernel_of(reference.linear_paired_cross_entropy, as_it_lies="weight")
     def linear_paired_cross_entropy(
         x, weight, bias, targets, consistency, ignore_id, label_smoothing, n_tokens, loss_scale
     ):
-        logits = linear(x, weight)
-        numbers = (label_smoothing, consistency)
-        return differentiated(
-            logits, bias, True, targets, ignore_id, n_tokens, loss_scale, *numbers
-        )
+        options = LossOptions(ignore_id, label_smoothing, n_tokens, loss_scale, consistency)
+        return loss_of(linear(x, weight), bias, targets, options, may_overwrite=True)
+
+    def loss_of(logits, bias, targets, options, may_overwrite):
+        if options.n_tokens is None:
+            n_tokens = targets.size  # known without a look at the GPU
+            if options.ignore_id is not None:
+                n_tokens = int((targets != options.ignore_id).sum())
+            if n_tokens == 0:
+                return NotImplemented  # The reference warns that no target is counted.
+            options = options._replace(n_tokens=n_tokens)
+        return loss_and_gradient(logits, bias, targets, options, may_overwrite)
 
 
 def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_lies=""):

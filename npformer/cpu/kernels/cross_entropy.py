@@ -17,30 +17,29 @@ from npformer.reference.math.cross_entropy import is_counted
 from npformer.runtime.memory import empty
 
 
-def _differentiated(
-    logits, bias, may_overwrite, targets, ignore_id, n_tokens, loss_scale, *numbers
-):
-    """The loss and its gradient, by a kernel that turns logits (n, V) or (2, n, V) into their
-    gradient in place.
-    """
-    counted = is_counted(targets, ignore_id=ignore_id)
-    V = logits.shape[-1]
-    n_tokens = np.count_nonzero(counted) if n_tokens is None else n_tokens
-    if n_tokens == 0:
-        return NotImplemented  # there is no token to count: the reference warns about it
-    share = 1 / n_tokens
+def _loss_and_gradient(logits, bias, targets, options, may_overwrite):
+    """The loss and its gradient: the kernels turn logits into their gradient in place."""
     number = logits.dtype.type
     dlogits = logits
     if not may_overwrite:
         dlogits = empty(logits.shape, logits.dtype)
         np.copyto(dlogits, logits)
-    rows = dlogits.reshape(*logits.shape[: logits.ndim - 1 - targets.ndim], targets.size, V)
-    bias = np.empty(0, number) if bias is None else bias
-    differentiate = _differentiate if rows.ndim == 2 else _differentiate_pairs
-    numbers = map(number, (share * loss_scale, *numbers))
-    return number(
-        differentiate(rows, bias, targets.reshape(-1), counted.reshape(-1), *numbers) * share
-    ), dlogits
+    if bias is None:
+        bias = np.empty(0, number)
+    ids = targets.reshape(-1)
+    counted = is_counted(ids, ignore_id=options.ignore_id)
+    share = 1 / options.n_tokens
+    scaled_share = number(share * options.loss_scale)
+    smoothing = number(options.label_smoothing)
+    V = logits.shape[-1]
+    if options.consistency is None:
+        rows = dlogits.reshape(len(ids), V)
+        total = _differentiate(rows, bias, ids, counted, scaled_share, smoothing)
+    else:
+        rows = dlogits.reshape(2, len(ids), V)
+        consistency = number(options.consistency)
+        total = _differentiate_pairs(rows, bias, ids, counted, scaled_share, smoothing, consistency)
+    return number(total * share), dlogits
 
 
 @kernel
@@ -161,4 +160,4 @@ def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consi
     return loss / 2
 
 
-make_loss_kernels(kernel_of, linear, _differentiated)
+make_loss_kernels(kernel_of, linear, _loss_and_gradient)

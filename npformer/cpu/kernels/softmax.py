@@ -4,12 +4,32 @@ import math
 
 import numpy as np
 
+from npformer import reference
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import kernel
 from npformer.cpu.scalar import exp, exp_negative, largest, like
 from npformer.cpu.sums import BLOCK, block, sum_of, sum_of_products
-from npformer.kernels.shared import make_softmax_kernels
 from npformer.runtime.memory import empty
+
+
+@kernel_of(reference.softmax)
+def softmax(x, axis):
+    return _by_rows(_softmax, axis, x)
+
+
+@kernel_of(reference.softmax_backward)
+def softmax_backward(dy, y, axis):
+    return _by_rows(_softmax_backward, axis, dy, y)
+
+
+@kernel_of(reference.log_softmax)
+def log_softmax(x, axis):
+    return _by_rows(_log_softmax, axis, x)
+
+
+@kernel_of(reference.log_softmax_backward)
+def log_softmax_backward(dy, y, axis):
+    return _by_rows(_log_softmax_backward, axis, dy, y)
 
 
 def _by_rows(compute, axis, *arrays):
@@ -82,8 +102,3 @@ def _log_softmax_backward(dy, y, dx):
         total = sum_of(dy[i])
         for j in range(D):
             dx[i, j] = dy[i, j] - exp(y[i, j]) * total
-
-
-make_softmax_kernels(
-    kernel_of, _by_rows, _softmax, _softmax_backward, _log_softmax, _log_softmax_backward
-)

@@ -4,38 +4,51 @@ import cupy
 import numpy as np
 
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.kernels.dropout import drawing
-from npformer.gpu.launch import for_each_element
+from npformer.gpu.kernels.dropout import dropout_arguments
+from npformer.gpu.launch import element_kernel
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 
-CODES = {name: np.int32(code) for code, name in enumerate(ACTIVATIONS)}  # as in activations.cuh
+# As in activations.cuh. The kernels multiply silu of one half of a row by the other half, the gate.
+CODES = {name: np.int32(code) for code, name in enumerate(ACTIVATIONS)}
+CODES["swiglu"] = CODES["silu"]
 
 
-def _register(forward, backward, code):
+def _register(name, forward, backward):
     """Make kernels of an activation with one input for each output, and of its backward pass."""
 
     @kernel_of(forward)
-    def activated(x):
+    def activation(x):
         y = cupy.empty(x.shape, x.dtype)
-        for_each_element(
-            "fused", "add_bias_activate_drop", x.dtype, x.size, x, None, y, *_options(x, code)
-        )
+        add_bias_activate_drop(x, None, y, name, 0.0, None)
         return y
 
     @kernel_of(backward)
-    def passed_on(dy, x):
+    def activation_backward(dy, x):
         dx = cupy.empty(x.shape, x.dtype)
-        for_each_element(
-            "fused", "activate_drop_backward", x.dtype, x.size, dy, x, dx, *_options(x, code)
-        )
+        activate_drop_backward(dy, x, dx, name, 0.0, None)
         return dx
-
-
-def _options(x, code):
-    """What the kernels take for no gate and no dropout."""
-    return x.size, 1, 1, code, *drawing(0.0, None, x.dtype)
 
 
 for _name, _operations in ACTIVATIONS.items():
     if INPUTS[_name] == 1:
-        _register(*_operations, CODES[_name])
+        _register(_name, *_operations)
+
+
+def add_bias_activate_drop(h, bias, y, activation, dropout_rate, dropout_key):
+    """h += bias, unless it is None, and y = dropout(activation(h))."""
+    n_gates = INPUTS[activation]
+    n_columns = y.shape[-1] if y.ndim else 1
+    drop = dropout_arguments(dropout_rate, dropout_key, h.dtype)
+    kernel = element_kernel("fused", "add_bias_activate_drop", h.dtype, y.size)
+    # add_bias_activate_drop(h, bias, y, size, n_columns, n_gates, code, key, threshold, factor)
+    kernel(h, bias, y, y.size, n_columns, n_gates, CODES[activation], *drop)
+
+
+def activate_drop_backward(dy, h, dh, activation, dropout_rate, dropout_key):
+    """dh of y = dropout(activation(h))."""
+    n_gates = INPUTS[activation]
+    n_columns = dy.shape[-1] if dy.ndim else 1
+    drop = dropout_arguments(dropout_rate, dropout_key, h.dtype)
+    kernel = element_kernel("fused", "activate_drop_backward", h.dtype, dy.size)
+    # activate_drop_backward(dy, h, dh, size, n_columns, n_gates, code, key, threshold, factor)
+    kernel(dy, h, dh, dy.size, n_columns, n_gates, CODES[activation], *drop)

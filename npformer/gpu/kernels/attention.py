@@ -5,40 +5,50 @@ softmax of each row.
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
-from npformer.gpu.kernels.dropout import drawing, dropout
+from npformer.gpu.kernels.dropout import dropout, dropout_arguments
 from npformer.gpu.kernels.flash_attention import KNOWN, mask_of
 from npformer.gpu.kernels.product import mended_product
-from npformer.gpu.launch import for_each_row, real
+from npformer.gpu.launch import real, row_kernel
 from npformer.reference.math.attention import scale_of
 
 DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
 
-# which no kernel of the GPU adds
+# No kernel of the GPU adds the bias.
 @kernel_of(reference.attention, dtypes=DTYPES, without="bias", knows=KNOWN)
 def attention(q, k, v, keep_mask, bias, options, dropout_key):
-    weights = multiply(_each(q), _each(k).swapaxes(1, 2))
-    (_, T, S), mask = weights.shape, mask_of(keep_mask, q, k)
-    heads, steps = (1, (0,) * 4) if mask is None else (mask.shape[1], mask.strides)
-    given = heads, T, S, _scale(q, options.scale), mask, *steps, options.causal
-    for_each_row("attention", "weigh", q.dtype, len(weights) * T, weights, *given)
-    out = mended_product(dropout(weights, options.dropout_rate, dropout_key), _each(v))
+    weights = multiply(_matrices(q), _matrices(k).swapaxes(1, 2))
+    n_heads, T, S = weights.shape  # of all sequences
+    H = q.shape[-3] if q.ndim > 2 else 1  # of one sequence
+    scale = _scale(q, options.scale)
+    mask = mask_of(keep_mask, q, k)
+    kernel = row_kernel("attention", "weigh", q.dtype, n_heads * T)
+    # weigh(scores, H, T, S, scale, mask, mask_batch, mask_head, mask_row, mask_column, causal)
+    kernel(weights, H, T, S, scale, *mask, options.causal)
+    dropped = dropout(weights, options.dropout_rate, dropout_key)
+    out = mended_product(dropped, _matrices(v))
     return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], S)
 
 
 @kernel_of(reference.attention_backward, dtypes=DTYPES, without="bias", knows="scale dropout_rate")
 def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
-    dout, q_, k_, v_, weights = map(_each, (dout, q, k, v, weights))
-    dscores = multiply(dout, v_.swapaxes(1, 2))
-    (_, T, S), drawn = weights.shape, drawing(options.dropout_rate, dropout_key, q.dtype)
-    given = weights, dscores, S, _scale(q, options.scale), *drawn
-    for_each_row("attention", "differentiate", q.dtype, len(weights) * T, *given)
-    dv = mended_product(dropout(weights, options.dropout_rate, dropout_key).swapaxes(1, 2), dout)
-    dq, dk = mended_product(dscores, k_), mended_product(dscores.swapaxes(1, 2), q_)
+    dout = _matrices(dout)
+    weights = _matrices(weights)
+    n_heads, T, S = weights.shape
+    dscores = multiply(dout, _matrices(v).swapaxes(1, 2))  # here the gradient of the weights
+    scale = _scale(q, options.scale)
+    drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
+    kernel = row_kernel("attention", "differentiate", q.dtype, n_heads * T)
+    # differentiate(weights, dweights, S, scale, key, threshold, factor)
+    kernel(weights, dscores, S, scale, *drop)
+    dropped = dropout(weights, options.dropout_rate, dropout_key)
+    dq = mended_product(dscores, _matrices(k))
+    dk = mended_product(dscores.swapaxes(1, 2), _matrices(q))
+    dv = mended_product(dropped.swapaxes(1, 2), dout)
     return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
 
 
-def _each(x):
+def _matrices(x):
     """(..., n, m) as (N, n, m)."""
     return x.reshape(-1, *x.shape[-2:])
 

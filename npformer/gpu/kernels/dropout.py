@@ -1,13 +1,14 @@
 """Dropout, with the random bits of ``reference.random``."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import cupy
 import numpy as np
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.launch import for_each_element, real
+from npformer.gpu.launch import element_kernel, real
 from npformer.gpu.memory import lasting
 from npformer.reference.math.dropout import kept_scale, threshold
 from npformer.reference.math.random import key_words
@@ -27,23 +28,42 @@ def _drop(x, dropout_rate, dropout_key):
     if dropout_rate == 0:
         return x
     y = cupy.empty(x.shape, x.dtype)
-    options = x.size, 1, *drawing(dropout_rate, dropout_key, x.dtype)
-    for_each_element("fused", "add_bias_drop_residual", x.dtype, x.size, x, None, None, y, *options)
+    add_bias_drop_residual(x, None, None, y, dropout_rate, dropout_key)
     return y
 
 
-def drawing(dropout_rate, dropout_key, dtype):
-    """What a kernel needs for dropout: the words of the key on the GPU, the threshold, the factor
-    of kept elements.
-    """
+def add_bias_drop_residual(h, bias, residual, y, dropout_rate, dropout_key):
+    """y = residual + dropout(h + bias), without what is None; y may be h."""
+    n_columns = 1 if bias is None else bias.size
+    drop = dropout_arguments(dropout_rate, dropout_key, h.dtype)
+    kernel = element_kernel("fused", "add_bias_drop_residual", h.dtype, h.size)
+    # add_bias_drop_residual(h, bias, residual, y, size, n_columns, key, threshold, factor)
+    kernel(h, bias, residual, y, h.size, n_columns, *drop)
+
+
+class DropoutArguments(NamedTuple):
+    """The last arguments of each kernel with dropout."""
+
+    key: cupy.ndarray | None  # its two words
+    threshold: np.uint32  # 0 if nothing is dropped
+    factor: np.floating  # of kept elements
+
+
+def dropout_arguments(dropout_rate, dropout_key, dtype):
+    """The arguments for a rate and a key, which may be None if the rate is 0."""
+    number = real(dtype).type
     if dropout_rate == 0:
-        return None, np.uint32(0), real(dtype).type(1)
-    words = dropout_key.words() if hasattr(dropout_key, "words") else words_on_gpu(dropout_key)
-    return words, np.uint32(threshold(dropout_rate)), real(dtype).type(kept_scale(dropout_rate))
+        return DropoutArguments(None, np.uint32(0), number(1))
+    if hasattr(dropout_key, "words"):  # in a recording
+        words = dropout_key.words()
+    else:
+        words = _words_on_gpu(dropout_key)
+    factor = number(kept_scale(dropout_rate))
+    return DropoutArguments(words, np.uint32(threshold(dropout_rate)), factor)
 
 
 @lru_cache(maxsize=1024)  # forward and backward pass use the same keys
-def words_on_gpu(key):
+def _words_on_gpu(key):
     """The two words of a key, on the GPU."""
     with lasting():
         return cupy.asarray(np.array(key_words(key), np.uint32))

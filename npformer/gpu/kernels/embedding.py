@@ -6,8 +6,8 @@ import cupy
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.kernels.dropout import drawing
-from npformer.gpu.launch import THREADS, for_each_row, launch, real
+from npformer.gpu.kernels.dropout import dropout_arguments
+from npformer.gpu.launch import THREADS, cuda_kernel, real, row_kernel
 from npformer.reference.math.embedding import scale_of
 
 NO_PADDING = -1
@@ -37,23 +37,25 @@ def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_ke
 
 
 def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_key):
-    n, dtype = table.shape[1], table.dtype
+    n = table.shape[1]
+    dtype = table.dtype
     y = cupy.empty((*ids.shape, n), dtype)
-    numbers = n, length, pad_id, real(dtype).type(scale), *drawing(dropout_rate, dropout_key, dtype)
-    for_each_row("embedding", "embed", dtype, ids.size, ids, table, positions, y, *numbers)
+    number = real(dtype).type
+    drop = dropout_arguments(dropout_rate, dropout_key, dtype)
+    kernel = row_kernel("embedding", "embed", dtype, ids.size)
+    # embed(ids, table, positions, y, n, length, pad_id, scale, key, threshold, factor)
+    kernel(ids, table, positions, y, n, length, pad_id, number(scale), *drop)
     return y
 
 
 def _embed_backward(dy, ids, table_shape, pad_id, scale, dropout_rate, dropout_key):
-    (n_ids, n), dtype = table_shape, dy.dtype
+    n_ids, n = table_shape
+    dtype = dy.dtype
     dtable = cupy.empty((n_ids, n), dtype)
-    numbers = (
-        ids.size,
-        n,
-        pad_id,
-        real(dtype).type(scale),
-        *drawing(dropout_rate, dropout_key, dtype),
-    )
-    grid = n_ids, -(-n // THREADS)
-    launch("embedding", "embed_backward", dtype, grid, (THREADS,), dy, ids, dtable, *numbers)
+    number = real(dtype).type
+    drop = dropout_arguments(dropout_rate, dropout_key, dtype)
+    grid = (n_ids, -(-n // THREADS))
+    kernel = cuda_kernel("embedding", "embed_backward", dtype, grid, (THREADS,))
+    # embed_backward(dy, ids, dtable, n_tokens, n, pad_id, scale, key, threshold, factor)
+    kernel(dy, ids, dtable, ids.size, n, pad_id, number(scale), *drop)
     return dtable

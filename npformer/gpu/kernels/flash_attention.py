@@ -9,8 +9,8 @@ import cupy
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.kernels.dropout import drawing
-from npformer.gpu.launch import launch, real
+from npformer.gpu.kernels.dropout import dropout_arguments
+from npformer.gpu.launch import cuda_kernel, real
 from npformer.reference.math.attention import scale_of
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
@@ -60,10 +60,10 @@ def flash_attention_backward(
 
 def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     """The last arguments of the kernels, of ``AttentionOptions``; there is no bias."""
-    mask, number = mask_of(keep_mask, q, k), real(q.dtype).type
-    steps = (0,) * 4 if mask is None else mask.strides
-    drawn = drawing(options.dropout_rate, dropout_key, q.dtype)
-    return number(scale_of(q.shape[-1], options.scale)), mask, *steps, options.causal, *drawn
+    number = real(q.dtype).type
+    mask = mask_of(keep_mask, q, k)
+    drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
+    return number(scale_of(q.shape[-1], options.scale)), *mask, options.causal, *drop
 
 
 def attend(q, k, v, out, options):
@@ -100,7 +100,8 @@ def attend_backward(dout, heads, saved, gradients, options):
     n_queries = 128  # per block, one for each thread
     arrays = *_with_steps(dout), *_with_steps(out), *saved, *of_queries, T, v.shape[3]
     grid, block = (-(-T // n_queries), H, B), (n_queries,)
-    launch(tiles.file, "prepare_backward", q.dtype, grid, block, *arrays, **tiles.constants)
+    kernel = cuda_kernel(tiles.file, "prepare_backward", q.dtype, grid, block, **tiles.constants)
+    kernel(*arrays)
     inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), *of_queries
     options = *_sizes(q, k, v), *options
     _launch(
@@ -170,11 +171,22 @@ def as_heads(x):
     return x if x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
 
 
+class Mask(NamedTuple):
+    """A mask (B, H, T, S), and its steps along each axis, as the kernels declare it."""
+
+    mask: cupy.ndarray | None
+    mask_batch: int = 0
+    mask_head: int = 0
+    mask_row: int = 0
+    mask_column: int = 0
+
+
 def mask_of(keep_mask, q, k):
-    """The mask as a view (B, H, T, S)."""
+    """The mask, broadcast to all heads of queries."""
     if keep_mask is None:
-        return None
-    return _with_four_axes(cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
+        return Mask(None)
+    mask = _with_four_axes(cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
+    return Mask(mask, *mask.strides)  # a bool has one byte: its strides are its steps
 
 
 def _with_four_axes(x):
@@ -199,4 +211,7 @@ def _launch(name, n_kept, tiles, dtype, sizes, *args):
     """Run a kernel in which each block keeps its rows of ``n_kept`` arrays in shared memory."""
     n, *heads_and_batches = sizes
     grid, shared = (-(-n // tiles.rows), *heads_and_batches), n_kept * tiles.kept + tiles.passing
-    launch(tiles.file, name, dtype, grid, tiles.block, *args, shared=shared, **tiles.constants)
+    kernel = cuda_kernel(
+        tiles.file, name, dtype, grid, tiles.block, shared=shared, **tiles.constants
+    )
+    kernel(*args)

@@ -5,8 +5,7 @@ from npformer.arrays import as_rows
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
-from npformer.gpu.kernels.dropout import drawing
-from npformer.gpu.launch import for_each_element
+from npformer.gpu.kernels.dropout import add_bias_drop_residual
 
 
 @kernel_of(reference.linear, as_it_lies="weight")
@@ -19,8 +18,7 @@ def linear(x, weight, bias):
 
 def add_bias(y, bias):
     """y += bias, in place."""
-    options = y.size, bias.size, *drawing(0.0, None, y.dtype)
-    for_each_element("fused", "add_bias_drop_residual", y.dtype, y.size, y, bias, None, y, *options)
+    add_bias_drop_residual(y, bias, None, y, 0.0, None)
 
 
 @kernel_of(reference.linear_backward, as_it_lies="weight")
@@ -31,4 +29,6 @@ def linear_backward(dy, x, weight, bias):
 def backward_of_rows(dy, x, weight, bias):
     """(dx, dweight, dbias) for dy as rows (n, D_out)."""
     dx = multiply(dy, weight.T).reshape(x.shape)
-    return dx, multiply(as_rows(x).T, dy), None if bias is None else sum_columns(dy)
+    dweight = multiply(as_rows(x).T, dy)
+    dbias = None if bias is None else sum_columns(dy)
+    return dx, dweight, dbias

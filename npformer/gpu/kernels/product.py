@@ -3,12 +3,12 @@
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
-from npformer.gpu.launch import for_each_element
+from npformer.gpu.launch import element_kernel, with_steps
 
 
 @kernel_of(reference.product, as_it_lies="a b")
 def product(a, b):
-    out = mended_product(*(x.reshape(-1, *x.shape[-2:]) for x in (a, b)))
+    out = mended_product(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
     return out.reshape(*a.shape[:-1], b.shape[-1])
 
 
@@ -16,13 +16,10 @@ def mended_product(a, b):
     """(N, n, m) @ (N, m, p) for matrices in any layout, in which an exact 0 annihilates NaN and
     inf.
     """
-    out, places = multiply(a, b), (*_with_steps(a), *_with_steps(b))
-    for_each_element(
-        "product", "mend", out.dtype, out.size, out, *places, out.size, *a.shape[1:], b.shape[2]
-    )
+    _, n, m = a.shape
+    p = b.shape[2]
+    out = multiply(a, b)
+    kernel = element_kernel("product", "mend", out.dtype, out.size)
+    # mend(out, a, a_matrix, a_row, a_column, b, b_matrix, b_row, b_column, size, n, m, p)
+    kernel(out, *with_steps(a), *with_steps(b), out.size, n, m, p)
     return out
-
-
-def _with_steps(x):
-    """An array and its steps, in elements, from one matrix, row and column to the next."""
-    return x, *(step // x.itemsize for step in x.strides)

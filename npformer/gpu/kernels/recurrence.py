@@ -1,49 +1,61 @@
 """Recurrent cells: a matrix product and a kernel for each step."""
 
+from typing import NamedTuple
+
 import cupy
 
 from npformer import reference
+from npformer.arrays import as_rows
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.columns import sum_columns
-from npformer.gpu.launch import for_each_element
-from npformer.reference.math.recurrence import state_before, steps
+from npformer.gpu.launch import element_kernel
+from npformer.reference.math.recurrence import state_before, states_before, steps
 
 
 @kernel_of(reference.gru, as_it_lies="weight", dtypes="float32 float64")
 def gru(x_gates, h0, weight, bias, keep_mask, reverse):
-    (B, T, _), D = x_gates.shape, h0.shape[1]
-    states, gates = (cupy.empty((B, T, width), h0.dtype) for width in (D, 4 * D))
-    for t in steps(T, reverse):
-        h_gates = multiply(state_before(t, states, h0, reverse), weight)
-        arrays = x_gates, h_gates, bias, h0, keep_mask, states, gates
-        _launch_step("gru_step", h0.shape, t, T, reverse, *arrays)
+    B, T, _ = x_gates.shape
+    D = h0.shape[1]
+    states = cupy.empty((B, T, D), h0.dtype)
+    gates = cupy.empty((B, T, 4 * D), h0.dtype)
+    kernel = element_kernel("recurrence", "gru_step", h0.dtype, h0.size)
+    for step in _steps(B, T, D, reverse):
+        h_gates = multiply(state_before(step.t, states, h0, reverse), weight)
+        # gru_step(x_gates, h_gates, bias, h0, keep_mask, states, gates, B, T, D, t, before)
+        kernel(x_gates, h_gates, bias, h0, keep_mask, states, gates, *step)
     return states, gates
 
 
 @kernel_of(reference.gru_backward, as_it_lies="weight", dtypes="float32 float64")
 def gru_backward(dstates, h0, weight, states, gates, keep_mask, reverse):
     B, T, D = states.shape
-    dx_gates, dh_gates = (cupy.empty((B, T, 3 * D), h0.dtype) for _ in range(2))
-    dh, saved = cupy.zeros((B, D), h0.dtype), (h0, keep_mask, states, gates)
-    for t in reversed(steps(T, reverse)):
-        _launch_step(
-            "gru_step_backward", h0.shape, t, T, reverse, dstates, *saved, dh, dx_gates, dh_gates
-        )
-        multiply(dh_gates[:, t], weight.T, out=dh, add=True)
-    rows = dh_gates.reshape(B * T, 3 * D)
-    dweight = multiply(_states_before(states, h0, reverse).T, rows)
+    dx_gates = cupy.empty((B, T, 3 * D), h0.dtype)
+    dh_gates = cupy.empty((B, T, 3 * D), h0.dtype)
+    dh = cupy.zeros((B, D), h0.dtype)
+    kernel = element_kernel("recurrence", "gru_step_backward", h0.dtype, h0.size)
+    for step in reversed(_steps(B, T, D, reverse)):
+        # gru_step_backward(dstates, h0, keep_mask, states, gates, dh, dx_gates, dh_gates, B, T, D,
+        # t, before)
+        kernel(dstates, h0, keep_mask, states, gates, dh, dx_gates, dh_gates, *step)
+        multiply(dh_gates[:, step.t], weight.T, out=dh, add=True)
+    rows = as_rows(dh_gates)
+    dweight = multiply(as_rows(states_before(states, h0, reverse)).T, rows)
     return dx_gates, dh, dweight, sum_columns(rows)[2 * D :]
 
 
 @kernel_of(reference.lstm, as_it_lies="weight", dtypes="float32 float64")
 def lstm(x_gates, h0, c0, weight, keep_mask, reverse):
-    (B, T, _), D = x_gates.shape, h0.shape[1]
-    states, cells, gates = (cupy.empty((B, T, width), h0.dtype) for width in (D, D, 4 * D))
-    for t in steps(T, reverse):
-        h_gates = multiply(state_before(t, states, h0, reverse), weight)
-        arrays = x_gates, h_gates, h0, c0, keep_mask, states, cells, gates
-        _launch_step("lstm_step", h0.shape, t, T, reverse, *arrays)
+    B, T, _ = x_gates.shape
+    D = h0.shape[1]
+    states = cupy.empty((B, T, D), h0.dtype)
+    cells = cupy.empty((B, T, D), h0.dtype)
+    gates = cupy.empty((B, T, 4 * D), h0.dtype)
+    kernel = element_kernel("recurrence", "lstm_step", h0.dtype, h0.size)
+    for step in _steps(B, T, D, reverse):
+        h_gates = multiply(state_before(step.t, states, h0, reverse), weight)
+        # lstm_step(x_gates, h_gates, h0, c0, keep_mask, states, cells, gates, B, T, D, t, before)
+        kernel(x_gates, h_gates, h0, c0, keep_mask, states, cells, gates, *step)
     return states, cells, gates
 
 
@@ -51,28 +63,29 @@ def lstm(x_gates, h0, c0, weight, keep_mask, reverse):
 def lstm_backward(dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask, reverse):
     B, T, D = states.shape
     dx_gates = cupy.empty((B, T, 4 * D), h0.dtype)
-    dh, dc = cupy.zeros((B, D), h0.dtype), cupy.zeros((B, D), h0.dtype)
-    arrays = dstates, dcells, c0, keep_mask, cells, gates
-    for t in reversed(steps(T, reverse)):
-        _launch_step("lstm_step_backward", h0.shape, t, T, reverse, *arrays, dh, dc, dx_gates)
-        multiply(dx_gates[:, t], weight.T, out=dh, add=True)
-    dweight = multiply(_states_before(states, h0, reverse).T, dx_gates.reshape(B * T, 4 * D))
+    dh = cupy.zeros((B, D), h0.dtype)
+    dc = cupy.zeros((B, D), h0.dtype)
+    kernel = element_kernel("recurrence", "lstm_step_backward", h0.dtype, h0.size)
+    for step in reversed(_steps(B, T, D, reverse)):
+        # lstm_step_backward(dstates, dcells, c0, keep_mask, cells, gates, dh, dc, dx_gates, B, T,
+        # D, t, before)
+        kernel(dstates, dcells, c0, keep_mask, cells, gates, dh, dc, dx_gates, *step)
+        multiply(dx_gates[:, step.t], weight.T, out=dh, add=True)
+    dweight = multiply(as_rows(states_before(states, h0, reverse)).T, as_rows(dx_gates))
     return dx_gates, dh, dc, dweight
 
 
-def _launch_step(name, size, t, T, reverse, *arrays):
-    """Run a kernel for step t; size is (B, D)."""
-    before = t + 1 if reverse else t - 1
-    before = before if before < T else -1
-    B, D = size
-    for_each_element("recurrence", name, arrays[0].dtype, B * D, *arrays, B, T, D, t, before)
+class Step(NamedTuple):
+    """The last arguments of each kernel."""
+
+    B: int
+    T: int
+    D: int
+    t: int
+    before: int  # the step whose state this one starts from, -1 if it is the first
 
 
-def _states_before(states, first, reverse):
-    """The state before each step, as rows (B T, D)."""
-    before = cupy.empty(states.shape, states.dtype)
-    if reverse:
-        before[:, :-1], before[:, -1] = states[:, 1:], first
-    else:
-        before[:, 1:], before[:, 0] = states[:, :-1], first
-    return before.reshape(-1, states.shape[2])
+def _steps(B, T, D, reverse):
+    """The steps in the order of the forward pass."""
+    order = steps(T, reverse)
+    return [Step(B, T, D, t, before) for t, before in zip(order, [-1, *order], strict=False)]

@@ -7,28 +7,33 @@ import numpy as np
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.launch import for_each_element
+from npformer.gpu.launch import element_kernel
 from npformer.gpu.memory import lasting
 from npformer.reference.math.rotary import angles
 
 
-@kernel_of(reference.rotary)
-def rotary(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
-    K, y = x.shape[-1] // (n_heads + n_plain), cupy.empty(x.shape, x.dtype)
-    n, at = (
-        x.size // x.shape[-1] * K // 2,
-        cupy.ascontiguousarray(cupy.broadcast_to(positions, x.shape[:-1])),
-    )
-    numbers = n, K, n_heads, n_plain, np.float64(scaling), pairs == "halves"
-    for_each_element(
-        "rotary", "rotary", x.dtype, n, x, at, _frequencies(K, base, llama3), y, *numbers
-    )
+def _turned(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
+    """The rows of x, turned by the angles of their positions."""
+    K = x.shape[-1] // (n_heads + n_plain)
+    n_rows = x.size // x.shape[-1]
+    size = n_rows * K // 2
+    positions = cupy.ascontiguousarray(cupy.broadcast_to(positions, x.shape[:-1]))
+    is_halves = pairs == "halves"
+    frequencies = _frequencies(K, base, llama3)
+    y = cupy.empty(x.shape, x.dtype)
+    kernel = element_kernel("rotary", "rotary", x.dtype, size)
+    # rotary(x, positions, frequencies, y, size, K, n_heads, n_plain, scaling, halves)
+    kernel(x, positions, frequencies, y, size, K, n_heads, n_plain, np.float64(scaling), is_halves)
     return y
+
+
+rotary = kernel_of(reference.rotary)(_turned)
 
 
 @kernel_of(reference.rotary_backward)
 def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs, llama3):
-    return rotary.kernel.function(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
+    # Positions are divided by the scaling: a negative one turns by the opposite angles.
+    return _turned(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
-from npformer.gpu.launch import THREADS, for_each_element, launch, real
+from npformer.gpu.launch import element_kernel, on_gpu, real, row_kernel
 from npformer.reference.math.update import NORM_BLOCK
 
 
@@ -25,42 +25,39 @@ def global_norm(grad):
 @kernel_of(reference.norms_of_blocks)
 def norms_of_blocks(grad):
     norms = cupy.empty(-(-grad.size // NORM_BLOCK), np.float64)
-    launch(
-        "update",
-        "norms_of_blocks",
-        grad.dtype,
-        norms.shape,
-        (THREADS,),
-        grad,
-        norms,
-        grad.size,
-        NORM_BLOCK,
-    )
+    kernel = row_kernel("update", "norms_of_blocks", grad.dtype, norms.size)
+    # norms_of_blocks(x, norms, size, length)
+    kernel(grad, norms, grad.size, NORM_BLOCK)
     return norms
 
 
 @kernel_of(reference.sgd_update)
 def sgd_update(param, grad, velocity, lr, momentum, nesterov, grad_scale):
-    options = real(param.dtype).type(momentum), nesterov, *_on_gpu(lr, grad_scale)
-    for_each_element(
-        "update", "sgd", param.dtype, param.size, param, grad, velocity, param.size, *options
-    )
+    n = param.size
+    number = real(param.dtype).type
+    kernel = element_kernel("update", "sgd", param.dtype, n)
+    # sgd(param, grad, velocity, size, momentum, nesterov, lr, grad_scale)
+    kernel(param, grad, velocity, n, number(momentum), nesterov, on_gpu(lr), on_gpu(grad_scale))
 
 
 @kernel_of(reference.adam_update)
 def adam_update(param, grad, m, v, lr, step, beta1, beta2, eps, weight_decay, grad_scale):
-    numbers = map(real(param.dtype).type, (1 - beta1, 1 - beta2, eps, weight_decay))
-    there = _on_gpu(lr, 1 / (1 - beta1**step), 1 / (1 - beta2**step), grad_scale)
-    for_each_element(
-        "update", "adam", param.dtype, param.size, param, grad, m, v, param.size, *numbers, *there
+    number = real(param.dtype).type
+    kernel = element_kernel("update", "adam", param.dtype, param.size)
+    # adam(param, grad, m, v, size, one_minus_beta1, one_minus_beta2, eps, weight_decay, lr,
+    # m_scale, v_scale, grad_scale)
+    kernel(
+        param,
+        grad,
+        m,
+        v,
+        param.size,
+        number(1 - beta1),
+        number(1 - beta2),
+        number(eps),
+        number(weight_decay),
+        on_gpu(lr),
+        on_gpu(1 / (1 - beta1**step)),
+        on_gpu(1 / (1 - beta2**step)),
+        on_gpu(grad_scale),
     )
-
-
-def _on_gpu(*numbers):
-    """Each number as a float64 array of shape () on the GPU."""
-    return [
-        x.astype(np.float64, copy=False)
-        if isinstance(x, cupy.ndarray)
-        else cupy.full((), x, np.float64)
-        for x in numbers
-    ]
