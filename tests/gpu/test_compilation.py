@@ -1,5 +1,5 @@
 """Every kernel is shipped, and compiles with NVRTC, the compiler that CuPy uses,
-which needs no GPU.
+which needs no GPU; the comment above its call repeats its declaration.
 """
 
 import ctypes
@@ -91,3 +91,22 @@ def test_every_source_is_a_kernel_that_the_package_ships():
     for source in SOURCES:
         for kernel in re.findall(r"__global__ void (\w+)\(", source.read_text()):
             assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
+
+
+def test_a_comment_above_its_call_is_the_declaration_of_a_kernel():
+    """Also the fields of a record are in the order of the declaration."""
+    cuda = "".join(path.read_text() for path in FOLDER.glob("cuda/*.cu*"))
+    kernels = re.findall(r"__global__ void (\w+)\((.*?)\) {", cuda, re.DOTALL)
+    declared = {f"{name}({', '.join(names_of(parameters))})" for name, parameters in kernels}
+    code = "".join(path.read_text() for path in FOLDER.rglob("*.py"))
+    comments = re.findall(r"(?: *# .*\n)+", code)
+    assert declared <= {re.sub(r"\s*# |\n", " ", comment).strip() for comment in comments}
+
+    [head_arguments] = re.findall(r"#define HEAD_ARGUMENTS([^#]*)", cuda)
+    fields = [*tiles.Sizes._fields, *tiles.KernelOptions._fields]
+    assert names_of(head_arguments) == fields
+
+
+def names_of(parameters):
+    """The names of the parameters of a kernel, HEADS(x) and other macros as they are."""
+    return [re.findall(r"\w+(?:\(\w+\))?", x)[-1] for x in parameters.split(",")]

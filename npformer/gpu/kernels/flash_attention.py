@@ -6,16 +6,21 @@ import math
 from typing import NamedTuple
 
 import cupy
+import numpy as np
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import dropout_arguments
-from npformer.gpu.launch import cuda_kernel, real
+from npformer.gpu.launch import cuda_kernel, real, with_steps
 from npformer.reference.math.attention import scale_of
 
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
 MOST_HEADS = 65535  # and the most sequences, per launch
 WIDTHS = (16, 32, 64, 128)
+
+
+KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
+QUERIES = 128  # per block of the kernel that prepares the backward pass, one for each thread
 
 
 class Tiles(NamedTuple):
@@ -30,19 +35,41 @@ class Tiles(NamedTuple):
     passing: int = 0
 
 
-KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
+class Sizes(NamedTuple):
+    """The first of the HEAD_ARGUMENTS of the kernels."""
+
+    T: int  # queries
+    S: int  # keys
+    K: int  # width of a query and of a key
+    Kv: int  # width of a value
+    share: int  # heads of queries to a head of keys
 
 
-# no kernel of the GPU adds it
+class KernelOptions(NamedTuple):
+    """The other HEAD_ARGUMENTS: ``Mask`` and ``DropoutArguments`` are among them."""
+
+    scale: np.floating
+    mask: cupy.ndarray | None
+    mask_batch: int
+    mask_head: int
+    mask_row: int
+    mask_column: int
+    causal: bool
+    key: cupy.ndarray | None
+    threshold: np.uint32
+    factor: np.floating
+
+
+# The kernels add no bias to the scores.
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    saved = attend(*map(as_heads, (q, k, v, out)), for_kernel)
+    saved = attend(as_heads(q), as_heads(k), as_heads(v), as_heads(out), for_kernel)
     if saved is NotImplemented:
         return NotImplemented
-    peak, total = (x.reshape(q.shape[:-1]) for x in saved)
-    return out, peak, total
+    peak, total = saved
+    return out, peak.reshape(q.shape[:-1]), total.reshape(q.shape[:-1])
 
 
 @kernel_of(
@@ -51,19 +78,20 @@ def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
 def flash_attention_backward(
     dout, q, k, v, out, peak, total, keep_mask, bias, options, dropout_key
 ):
-    gradients = tuple(cupy.empty(x.shape, x.dtype) for x in (q, k, v))
+    gradients = [cupy.empty(x.shape, x.dtype) for x in (q, k, v)]
+    heads = [as_heads(x) for x in (q, k, v, out)]
+    dheads = [as_heads(dx) for dx in gradients]
     for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    heads, dheads = map(as_heads, (q, k, v, out)), tuple(map(as_heads, gradients))
-    done = attend_backward(as_heads(dout), heads, (peak, total), dheads, for_kernel)
-    return done if done is NotImplemented else gradients
+    refusal = attend_backward(as_heads(dout), heads, (peak, total), dheads, for_kernel)
+    return tuple(gradients) if refusal is None else refusal
 
 
 def kernel_options(q, k, keep_mask, bias, options, dropout_key):
-    """The last arguments of the kernels, of ``AttentionOptions``; there is no bias."""
-    number = real(q.dtype).type
+    """The last argument of ``attend`` and ``attend_backward``; there is no bias."""
+    scale = real(q.dtype).type(scale_of(q.shape[-1], options.scale))
     mask = mask_of(keep_mask, q, k)
     drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
-    return number(scale_of(q.shape[-1], options.scale)), *mask, options.causal, *drop
+    return KernelOptions(scale, *mask, options.causal, *drop)
 
 
 def attend(q, k, v, out, options):
@@ -77,12 +105,15 @@ def attend(q, k, v, out, options):
     """
     tiles = tiles_of(q, k, v, out)
     if tiles is None:
-        return NotImplemented  # the heads are too wide for shared memory
-    B, H, T, _ = q.shape
-    saved = cupy.empty((B, H, T), real(q.dtype)), cupy.empty((B, H, T), real(q.dtype))
-    arrays = [part for x in (q, k, v, out) for part in _with_steps(x)]
-    _launch("attention", 1, tiles, q.dtype, (T, H, B), *arrays, *saved, *_sizes(q, k, v), *options)
-    return saved
+        return NotImplemented
+    sizes = _sizes(q, k, v)
+    peak = cupy.empty(q.shape[:3], real(q.dtype))
+    total = cupy.empty(q.shape[:3], real(q.dtype))
+    heads = (*with_steps(q), *with_steps(k), *with_steps(v), *with_steps(out))
+    kernel = _kernel("attention", tiles, q, sizes.T, n_kept=1)
+    # attention(HEADS(q), HEADS(k), HEADS(v), HEADS(out), peaks, totals, HEAD_ARGUMENTS)
+    kernel(*heads, peak, total, *sizes, *options)
+    return peak, total
 
 
 def attend_backward(dout, heads, saved, gradients, options):
@@ -90,69 +121,107 @@ def attend_backward(dout, heads, saved, gradients, options):
     Returns None, or NotImplemented.
     """
     q, k, v, out = heads
+    peak, total = saved
     dq, dk, dv = gradients
     tiles = tiles_of(q, k, v, dout, dq, dk, dv)
     if tiles is None:
-        return NotImplemented  # as above
+        return NotImplemented
     B, H, T, _ = q.shape
-    # shift, inverse, sums
-    of_queries = tuple(cupy.empty((B, H, T), real(q.dtype)) for _ in range(3))
-    n_queries = 128  # per block, one for each thread
-    arrays = *_with_steps(dout), *_with_steps(out), *saved, *of_queries, T, v.shape[3]
-    grid, block = (-(-T // n_queries), H, B), (n_queries,)
-    kernel = cuda_kernel(tiles.file, "prepare_backward", q.dtype, grid, block, **tiles.constants)
-    kernel(*arrays)
-    inputs = *(part for x in (dout, q, k, v) for part in _with_steps(x)), *of_queries
-    options = *_sizes(q, k, v), *options
-    _launch(
-        "attention_backward_q", 2, tiles, q.dtype, (T, H, B), *inputs, *_with_steps(dq), *options
+    sizes = _sizes(q, k, v)
+
+    shift = cupy.empty((B, H, T), real(q.dtype))
+    inverse = cupy.empty((B, H, T), real(q.dtype))
+    sums = cupy.empty((B, H, T), real(q.dtype))
+    grid = (-(-T // QUERIES), H, B)
+    kernel = cuda_kernel(
+        tiles.file, "prepare_backward", q.dtype, grid, (QUERIES,), **tiles.constants
     )
-    parts = [cupy.empty((B, H, *x.shape[2:]), x.dtype) if x.shape[1] < H else x for x in (dk, dv)]
-    outputs = [given for x in parts for given in _with_steps(x)]
-    _launch(
-        "attention_backward_kv", 2, tiles, q.dtype, (k.shape[2], H, B), *inputs, *outputs, *options
-    )
-    # heads of queries that share keys and values add to them
-    for x, part in zip((dk, dv), parts, strict=True):
-        if part is not x:
-            x[...] = part.reshape(B, x.shape[1], -1, *x.shape[2:]).sum(axis=2, dtype=real(x.dtype))
+    # prepare_backward(HEADS(dout), HEADS(out), peak, total, shift, inverse, sums, T, Kv)
+    kernel(*with_steps(dout), *with_steps(out), peak, total, shift, inverse, sums, T, sizes.Kv)
+
+    # BACKWARD_ARGUMENTS are HEADS(dout), HEADS(q), HEADS(k), HEADS(v), shift, inverse and sums.
+    inputs = (*with_steps(dout), *with_steps(q), *with_steps(k), *with_steps(v))
+    inputs += (shift, inverse, sums)
+    kernel = _kernel("attention_backward_q", tiles, q, T, n_kept=2)
+    # attention_backward_q(BACKWARD_ARGUMENTS, HEADS(dq), HEAD_ARGUMENTS)
+    kernel(*inputs, *with_steps(dq), *sizes, *options)
+
+    dk_parts = _parts(dk, H)
+    dv_parts = _parts(dv, H)
+    kernel = _kernel("attention_backward_kv", tiles, q, sizes.S, n_kept=2)
+    # attention_backward_kv(BACKWARD_ARGUMENTS, HEADS(dk), HEADS(dv), HEAD_ARGUMENTS)
+    kernel(*inputs, *with_steps(dk_parts), *with_steps(dv_parts), *sizes, *options)
+    _add_parts(dk_parts, dk)
+    _add_parts(dv_parts, dv)
     return None
 
 
+def _sizes(q, k, v):
+    _, H, T, K = q.shape
+    _, G, S, Kv = v.shape
+    return Sizes(T, S, K, Kv, H // G)
+
+
+def _kernel(name, tiles, q, n_rows, *, n_kept):
+    """A kernel in which each block keeps its rows of ``n_kept`` arrays in shared memory, for all
+    heads of queries.
+    """
+    B, H, _, _ = q.shape
+    grid = (-(-n_rows // tiles.rows), H, B)
+    shared = n_kept * tiles.kept + tiles.passing
+    return cuda_kernel(tiles.file, name, q.dtype, grid, tiles.block, shared, **tiles.constants)
+
+
+def _parts(dx, H):
+    """What the heads of queries write to: their own parts of ``dx`` if they share keys, else
+    itself.
+    """
+    B, G, S, width = dx.shape
+    return dx if G == H else cupy.empty((B, H, S, width), dx.dtype)
+
+
+def _add_parts(parts, dx):
+    if parts is not dx:
+        B, G, S, width = dx.shape
+        dx[...] = parts.reshape(B, G, -1, S, width).sum(axis=2, dtype=real(dx.dtype))
+
+
 def tiles_of(q, *arrays):
-    """The tiles for heads (B, H, T or S, width); None if they are too wide or too many."""
-    width = max(x.shape[-1] for x in (q, *arrays))
-    if width > WIDTHS[-1] or max(q.shape[:2]) > MOST_HEADS:
+    """The tiles for heads (B, H, T or S, width); None if they are too wide for shared memory, or
+    too many.
+    """
+    widest = max(x.shape[-1] for x in (q, *arrays))
+    if widest > WIDTHS[-1] or max(q.shape[:2]) > MOST_HEADS:
         return None
-    width = next(wide for wide in WIDTHS if wide >= width)
-    return (
-        tensor_tiles(width)
-        if on_tensor_cores(q, *arrays)
-        else plain_tiles(width, real(q.dtype).itemsize)
-    )
+    width = next(width for width in WIDTHS if width >= widest)
+    if on_tensor_cores(q, *arrays):
+        return tensor_tiles(width)
+    return plain_tiles(width, real(q.dtype).itemsize)
 
 
 def on_tensor_cores(*arrays):
-    """Whether the GPU has tensor cores for this dtype, and all rows begin and end at multiples of
-    16 bytes.
-    """
+    """Whether the GPU has tensor cores for this dtype, which can read the arrays."""
     if arrays[0].dtype.itemsize != 2 or int(cupy.cuda.Device().compute_capability) < 80:
         return False
-    places = [
-        place for x in arrays for place in (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)
-    ]
-    return all(place % 16 == 0 for place in places)
+    return all(_is_aligned(x) for x in arrays)
+
+
+def _is_aligned(x):
+    """Whether all rows begin and end at multiples of 16 bytes."""
+    n_bytes = (x.data.ptr, *x.strides[:-1], x.shape[-1] * x.itemsize)
+    return all(n % 16 == 0 for n in n_bytes)
 
 
 def tensor_tiles(width):
     """A block keeps 64 rows. It loops over two arrays, with two tiles of each, which are smaller if
     heads are wide.
     """
-    rows, tile, row_bytes = 64, 64 if width <= 64 else 32, 2 * (width + 8)
+    rows = 64
+    tile = 64 if width <= 64 else 32
+    row_bytes = 2 * (width + 8)
     constants = {"WIDTH": width, "ROWS": rows, "TILE": tile}
-    return Tiles(
-        "tensor_attention", constants, rows, (128,), rows * row_bytes, 4 * tile * row_bytes
-    )
+    kept = rows * row_bytes
+    return Tiles("tensor_attention", constants, rows, (128,), kept, passing=4 * tile * row_bytes)
 
 
 def plain_tiles(width, itemsize):
@@ -196,22 +265,3 @@ def _with_four_axes(x):
     if x.ndim > 4:
         return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
     return x[(None,) * (4 - x.ndim)]
-
-
-def _with_steps(x):
-    """An array and its steps, in elements, from one batch, head and row to the next."""
-    return x, *(stride // x.itemsize for stride in x.strides[:3])
-
-
-def _sizes(q, k, v):
-    return q.shape[2], k.shape[2], q.shape[3], v.shape[3], q.shape[1] // k.shape[1]
-
-
-def _launch(name, n_kept, tiles, dtype, sizes, *args):
-    """Run a kernel in which each block keeps its rows of ``n_kept`` arrays in shared memory."""
-    n, *heads_and_batches = sizes
-    grid, shared = (-(-n // tiles.rows), *heads_and_batches), n_kept * tiles.kept + tiles.passing
-    kernel = cuda_kernel(
-        tiles.file, name, dtype, grid, tiles.block, shared=shared, **tiles.constants
-    )
-    kernel(*args)
