@@ -1,21 +1,22 @@
 """The description on PyPI: README.md, with links that work outside of a clone.
 
-All else is in pyproject.toml.
+All else is in setup.cfg.
 
 The package gets copies of docs/one_page_transformer.py and docs/one_page_gpt.py, of which exercises
 are made.
 """
 
+import configparser
 import re
 import shutil
-import tomllib
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-url = project["urls"]["Homepage"]
+config = configparser.ConfigParser()
+config.read("setup.cfg", encoding="utf-8")
+url = config["metadata"]["url"]
 text = Path("README.md").read_text(encoding="utf-8")
 text = re.sub(r"(!\[[^]]*\]\()(?!\w+:|#)", rf"\1{url}/raw/main/", text)
 text = re.sub(r"(\]\()(?!\w+:|#)", rf"\1{url}/blob/main/", text)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]  # the clone, or what a wheel was installed into
-IS_CLONE = (ROOT / "pyproject.toml").is_file()
+IS_CLONE = (ROOT / "setup.cfg").is_file()
 ADDRESS = "https://github.com/npformer/npformer"
 BOOK = "docs" if IS_CLONE else f"{ADDRESS}/blob/main/docs"  # where its pages are
 PAGES = str(ROOT / BOOK) if IS_CLONE else BOOK  # the same, from any folder

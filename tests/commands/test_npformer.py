@@ -3,11 +3,11 @@
 Its help, its names for what the user called, and what it says about slips of the hand.
 """
 
+import configparser
 import importlib
 import inspect
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -151,6 +151,9 @@ def test_a_script_shows_its_own_name():
 
 
 def test_the_entry_point_is_the_command():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    module, _, function = settings["project"]["scripts"]["npformer"].partition(":")
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    name, _, place = settings["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    module, _, function = place.partition(":")
+    assert name == "npformer"
     assert getattr(importlib.import_module(module), function) is main

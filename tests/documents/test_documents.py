@@ -5,7 +5,7 @@ import re
 import runpy
 import statistics
 import sys
-import tomllib
+from configparser import ConfigParser
 from itertools import pairwise, takewhile
 from pathlib import Path
 from types import SimpleNamespace
@@ -171,8 +171,9 @@ def test_the_readme_prints_what_its_comments_say(capsys):
 
 
 def test_the_tour_lists_the_extras_that_users_install():
-    project = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
-    of_users = takewhile(lambda name: name != "nvrtc", project["optional-dependencies"])
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    of_users = takewhile(lambda name: name != "nvrtc", setup["options.extras_require"])
     names = in_lines(r"^\|([^|]*)\|", section(DOCS / "guides" / "library.md", "Extras"))
     assert sorted(re.findall(r"`(\w+)`", "".join(names))) == sorted(of_users)
 

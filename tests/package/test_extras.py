@@ -1,7 +1,7 @@
 """Where npformer says how to install what is missing."""
 
+import configparser
 import re
-import tomllib
 from pathlib import Path, PurePosixPath
 
 from npformer.commands import exercises
@@ -40,8 +40,9 @@ def test_no_text_tells_of_an_extra_what_is_wrong_in_a_clone_or_in_a_shell():
 
 
 def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tmp_path):
-    settings = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert tomllib.loads(settings)["project"]["urls"]["Homepage"] == extras.ADDRESS
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[2] / "setup.cfg", encoding="utf-8")
+    assert setup["metadata"]["url"] == extras.ADDRESS
     for module in (arguments, exercises):
         monkeypatch.setattr(module, "BOOK", "https://x/docs")
     assert (

@@ -150,7 +150,7 @@ class Workplaces:
             self.local.place = Path(tempfile.mkdtemp(dir=self.folder))
             for name in ("npformer", "tests", "scripts", "docs"):
                 shutil.copytree(ROOT / name, self.local.place / name)
-            for name in ("pyproject.toml", "conftest.py", "README.md"):
+            for name in ("setup.cfg", "conftest.py", "README.md"):
                 shutil.copy(ROOT / name, self.local.place)
         return self.local.place
 
