@@ -21,11 +21,11 @@ forked. Every module with threads, locks or unfinished blocks gives ``in_forked_
 that sets them right in the child, which can then compute, also if the parent forked during a step.
 No fork happens while a kernel is compiled.
 
-**Ranks** (``ranks.py``, ``sums.py``, ``chunks.py``). All ranks make the same calls in the same
-order. What may differ between them, such as an error in a step or a save, is exchanged, so that
-either all raise or none. Whatever else ends one rank, the others raise an error where they would
-wait for it (``endings.py``). The shards of a batch are added as the leaves of one tree, whoever
-computes them: any number of ranks makes the same bits. Of each chunk of a flat array, a rank owns a
-piece. While gradients are computed, a thread calls MPI (``messenger.py``), and who else calls it
-holds its lock; the step that starts the thread ends it, whatever happens.
+**Ranks** (``started.py``, ``ranks.py``, ``sums.py``, ``chunks.py``). All ranks make the same calls
+in the same order. What may differ between them, such as an error in a step or a save, is exchanged,
+so that either all raise or none. Whatever else ends one rank, the others raise an error where they
+would wait for it (``endings.py``). The shards of a batch are added as the leaves of one tree,
+whoever computes them: any number of ranks makes the same bits. Of each chunk of a flat array, a
+rank owns a piece. While gradients are computed, a thread calls MPI (``messenger.py``), and who else
+calls it holds its lock; the step that starts the thread ends it, whatever happens.
 """

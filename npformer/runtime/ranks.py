@@ -20,15 +20,12 @@ import numpy as np
 from npformer import tree
 from npformer.errors import UserError
 from npformer.extras import pip_install
+from npformer.runtime import started
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.endings import Endings, error_text
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import even_slices
-
-# What the programs that start MPI processes (mpiexec, mpirun, srun) set in the environment of each.
-STARTED = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
-SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # of some of them
 
 SHARE_CORES = "ranks share cores: start no more ranks on a host than it has cores"
 SOON = 0.1  # seconds of waiting until a rank asks whether another has ended
@@ -307,8 +304,8 @@ def world():
     >>> world().size
     1
     """
-    sizes = [os.environ[name] for name in SIZES if name in os.environ]
-    if "1" in sizes or not any(name in os.environ for name in STARTED):
+    sizes = started.sizes()
+    if "1" in sizes or started.rank() is None:
         return Ranks()
     try:
         from mpi4py import MPI

@@ -10,24 +10,16 @@ import os
 import sys
 import time
 
+from npformer.runtime import started
+
 PATIENCE = 1.0  # seconds that another rank waits for rank 0 to tell the same error
 
 
 def rank():
-    """The number of this process, None if MPI has not started it, or if the script has not imported
-    npformer.
+    """The number of this process; None if MPI has not started it, or if the script has not imported
+    the ranks of npformer, and so uses none.
     """
-    numbers = _of_mpi("STARTED")
-    return int(numbers[0]) if numbers else None
-
-
-def _of_mpi(names):
-    """The values of the variables of MPI that ``npformer.runtime.ranks`` lists under this name.
-
-    The module is not imported for that: it needs NumPy.
-    """
-    ranks = sys.modules.get("npformer.runtime.ranks")
-    return [os.environ[name] for name in getattr(ranks, names, ()) if name in os.environ]
+    return started.rank() if "npformer.runtime.ranks" in sys.modules else None
 
 
 class Quiet:
@@ -39,7 +31,7 @@ class Quiet:
     """
 
     def __enter__(self):
-        if rank() is not None and "1" not in _of_mpi("SIZES"):
+        if rank() is not None and "1" not in started.sizes():
             with contextlib.suppress(ImportError):  # ``runtime.ranks.world`` says what is missing
                 import mpi4py.MPI  # noqa: F401
         self.outputs = sys.stdout, sys.stderr

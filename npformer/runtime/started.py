@@ -1,0 +1,25 @@
+"""What the programs that start processes of MPI (mpiexec, mpirun, srun) tell each of them.
+
+It stands in the environment. This module needs the standard library alone, so that a command knows
+its rank before NumPy is there.
+"""
+
+import os
+
+RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # each program sets one of them
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # only some programs set one
+
+
+def rank():
+    """The number of this process; None if no such program has started it."""
+    numbers = _values(RANKS)
+    return int(numbers[0]) if numbers else None
+
+
+def sizes():
+    """How many processes were started, each as a text; empty if this is not said."""
+    return _values(SIZES)
+
+
+def _values(names):
+    return [os.environ[name] for name in names if name in os.environ]
