@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from programs import WITH_SIGNALS
 
-from npformer.commands import copy
+from npformer.commands.copy import trained
 from npformer.commands.shared import arguments, command, output
 from scripts.bench.options import some_of
 
@@ -76,7 +76,7 @@ def test_a_value_that_npformer_refuses_is_a_mistake(capsys):
     [
         lambda: np.zeros(2) + np.zeros(3),  # a ValueError that nobody wrote for the user
         lambda: int("x"),
-        lambda: copy.sequence_of("x"),  # the same, called by npformer
+        lambda: trained.sequence_of("x"),  # the same, called by npformer
         lambda: {}["x"],
         lambda: __import__("a_package_that_is_not_there"),
     ],

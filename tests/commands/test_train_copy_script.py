@@ -7,10 +7,12 @@ import pytest
 from programs import is_png, python
 
 from npformer.commands import copy
+from npformer.commands.copy.trained import N_SHOWN
 from npformer.commands.shared import output
 
 from npformer import get_backend, tree
 from npformer.models import from_description
+from npformer.text.copy_task import exact_match
 from npformer.training import load_checkpoint
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_copy.py"
@@ -50,7 +52,7 @@ def test_the_quick_preset_learns_to_reverse(tmp_path):
     assert figures["loss"] < 0.1
     assert figures["steps"] == 400 == copy.PRESETS["quick"].steps / 3
     assert f"held out: {100 * figures['exact_match']:.1f} %" in shown
-    assert shown.count(" right\n") + shown.count(" WRONG\n") == copy.N_SHOWN
+    assert shown.count(" right\n") + shown.count(" WRONG\n") == N_SHOWN
     names = [f"attention_{kind}" for kind in ("decoder", "encoder", "memory")]
     names += ["loss", "positional_encoding"]
     pictures = sorted(folder.glob("*.png"))
@@ -102,7 +104,7 @@ def test_a_model_of_another_size_is_kept(tmp_path, few_are_evaluated, figures_of
     model, params = from_description(info["model"], arrays), tree.from_arrays(arrays, "params")
     assert (model.d_model, model.n_heads, model.n_layers, model.d_ff) == (8, 2, 1, 12)
     task = copy.CopyTask(**copy.PRESETS["quick"].lengths)
-    assert copy.exact_match(model, params, *task.held_out(50))[0] == figures["exact_match"]
+    assert exact_match(model, params, *task.held_out(50))[0] == figures["exact_match"]
 
 
 def test_a_model_that_cannot_be_kept_is_said_at_the_start(
