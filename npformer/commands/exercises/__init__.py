@@ -23,7 +23,7 @@ from npformer.commands.exercises.reports import (
     add_seconds,
     named,
     print_answer,
-    print_hint,
+    print_hints,
     report,
 )
 from npformer.commands.shared import command, new_parser
@@ -111,7 +111,7 @@ def show_list(options, progress):
 
 
 def show_hint(options, progress):
-    print_hint(find(options.name), progress, program())
+    print_hints(find(options.name), progress, program())
 
 
 def show_answer(options, progress):

@@ -35,10 +35,10 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model, and let it write the names backwards."""
-    COMMAND.track(options, progress)
+    track = COMMAND.opened(options, progress)
     names = options.words or [ask()]
     words = [reverse.letters_of(name) for name in names]
-    with COMMAND.own_functions(options, progress) as functions:
+    with COMMAND.own_functions(track, progress) as functions:
         params = reverse.train(functions, words, options.steps)
         rng = reverse.np.random.default_rng(1)
         tested = words + reverse.Words(words).random(rng, N_TESTED)

@@ -78,9 +78,9 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model on a text, and let it write."""
-    COMMAND.track(options, progress)
+    track = COMMAND.opened(options, progress)
     text = read_text(options.text) if options.text else sentences_of_npformer()
-    with COMMAND.own_functions(options, progress) as functions:
+    with COMMAND.own_functions(track, progress) as functions:
         writer = Writer(functions, text)
         n_characters = len(writer.characters.characters)
         print(

@@ -108,7 +108,7 @@ def print_diagnosis(diagnosis):
         print(f"about what the last check said: {diagnosis}")
 
 
-def print_hint(exercise, progress, program):
+def print_hints(exercise, progress, program):
     """Print the hints that were shown, and one more."""
     shown = progress.hints.get(exercise.key, [])
     next_number, diagnosis = next_hint(exercise, progress) or (None, "")
@@ -132,7 +132,7 @@ def print_answer(exercise):
     print(f"\n\n# explained in {PAGES}/{exercise.page}.md")
 
 
-def print_next_hint(exercise, number, progress, program):
+def print_hint_alone(exercise, number, progress, program):
     """Print the next hint alone. Raises UserError if there is none, or no need of one."""
     what = f"exercise {number}, {exercise.name},"
     if exercise.key in progress.solved:

@@ -11,8 +11,8 @@ from npformer.commands.exercises.reports import (
     named,
     print_answer,
     print_derivation,
-    print_hint,
-    print_next_hint,
+    print_hint_alone,
+    print_hints,
     report,
 )
 from npformer.commands.shared import shown_as_written
@@ -99,11 +99,19 @@ class TrackCommand:
                     return file
         return None
 
-    def track(self, options, progress):
-        """The track of the person's file. Marks as solved what is as it was when it was right."""
+    def opened(self, options, progress):
+        """The track of the person's file, once its options are checked, and what is as it was when
+        it was right is marked as solved.
+        """
         if options.hint is not None and options.run != self.show:
             raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
         track = self.track_of_file(progress)
+        self.refuse_other_track(options, track)
+        self.mark_solved(track, progress)
+        return track
+
+    def refuse_other_track(self, options, track):
+        """Raise if an option asks for another track than that of the file."""
         for other in self.tracks[1:]:
             if getattr(options, other.name) and track is not other:
                 raise UserError(
@@ -111,12 +119,14 @@ class TrackCommand:
                     f"with it without --{other.name}, or move it out of {FOLDER}, and begin a new "
                     f"one with {self.program()} --{other.name}"
                 )
+
+    def mark_solved(self, track, progress):
+        """Mark as solved what is as it was when it was right, and nothing else of the track."""
         for key, digest in self.digests(track).items():
             if progress.sources.get(key) == digest:
                 progress.solved.add(key)
             else:
                 progress.solved.discard(key)
-        return track
 
     def track_of_file(self, progress):
         """The track of the person's file; raises if it is of another command."""
@@ -167,7 +177,7 @@ class TrackCommand:
 
     def chosen(self, options, progress):
         """The exercise that is named, or the first that is not solved, or the last one."""
-        track = self.track(options, progress)
+        track = self.opened(options, progress)
         if options.name:
             return named(options.name, track.parts, self.program())
         to_do = next_of(track, progress)
@@ -214,11 +224,11 @@ class TrackCommand:
     def show(self, options, progress):
         """Print a hint; or write the file if there is none, and list the exercises."""
         if options.hint is not None:
-            self.next_hint(options, progress)
+            self.print_hint_alone(options, progress)
             return
         if not self.file.exists():
             self.begin(options, progress)
-        track = self.track(options, progress)
+        track = self.opened(options, progress)
         for number, part in enumerate(track.parts.values(), 1):
             state = "changed since its check" if is_changed(part, progress) else ""
             if part.key in progress.solved:
@@ -232,7 +242,7 @@ class TrackCommand:
 
         The exit status is 1 if one is not right.
         """
-        track = self.track(options, progress)
+        track = self.opened(options, progress)
         to_do = next_of(track, progress)
         parts = to_do or track.parts.values()
         if options.name:
@@ -253,13 +263,13 @@ class TrackCommand:
         """Print one hint more than the last time."""
         part = self.chosen(options, progress)
         print(f"{part.name}:")
-        print_hint(part, progress, self.program())
+        print_hints(part, progress, self.program())
 
-    def next_hint(self, options, progress):
+    def print_hint_alone(self, options, progress):
         """Print the next hint of an exercise, without those that were shown."""
-        track = self.track(options, progress)
+        track = self.opened(options, progress)
         part = named(options.hint, track.parts, self.program())
-        print_next_hint(part, track.number_of(part), progress, self.program())
+        print_hint_alone(part, track.number_of(part), progress, self.program())
 
     def answer(self, options, progress):
         """Print the answer."""
@@ -270,16 +280,13 @@ class TrackCommand:
     # -- the training ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def own_functions(self, options, progress):
+    def own_functions(self, track, progress):
         """The names of the person's file for a training, those of the page in place of what is not
         solved. What has changed since it was solved is checked first, and an error of the person's
         code gets a line.
         """
-        track = self.track(options, progress)
+        self.check_changed(track, progress)
         parts = track.parts.values()
-        for part in parts:
-            if is_changed(part, progress):
-                self.check_one(track, part, progress, SECONDS)
         own = [part.name for part in parts if part.key in progress.solved]
         list_of_own = f": {', '.join(own)}" if own else ""
         print(f"{len(own)} of {len(parts)} exercises are yours{list_of_own}")
@@ -296,11 +303,21 @@ class TrackCommand:
         except (UserError, BrokenPipeError):  # of the training, or of what reads its output
             raise
         except (Exception, SystemExit) as error:
-            advice = f"{self.program()} check EXERCISE checks one"
-            if isinstance(error, NameError) and error.name in track.page.functions:
-                advice = f"it was given: copy it from {track.page.file}"
             reason = error_text(error, file)
+            advice = self.advice_on(error, track)
             raise UserError(f"{self.file}: it raises {reason}; {advice}") from None
+
+    def check_changed(self, track, progress):
+        """Check what was right once, and has changed."""
+        for part in track.parts.values():
+            if is_changed(part, progress):
+                self.check_one(track, part, progress, SECONDS)
+
+    def advice_on(self, error, track):
+        """What to do about an error of the person's code."""
+        if isinstance(error, NameError) and error.name in track.page.functions:
+            return f"it was given: copy it from {track.page.file}"
+        return f"{self.program()} check EXERCISE checks one"
 
 
 def text_of_file(file):
