@@ -84,7 +84,17 @@ def called(name):
 
 
 def nearest(word, names):
-    """The end of a message about a word, or an option, that is none of these names.
+    """The end of a message about a word, or an option, that is none of these names."""
+    return did_you_mean(close_names(word, names))
+
+
+def did_you_mean(names):
+    """The end of a message that suggests names; "" if there are none."""
+    return f", did you mean {' or '.join(names)}?" if names else ""
+
+
+def close_names(word, names):
+    """Those of some names that may be meant by a word; several if they have the same word in them.
 
     Of a command of several words, as "train-gpt", one of them is enough. Words of options are too
     short for that, and too many have the same.
@@ -96,4 +106,4 @@ def nearest(word, names):
                 by_word[word_of_name].append(name)
     by_word |= {name.lstrip("-").lower(): [name] for name in names}
     close = get_close_matches(word.lstrip("-").lower(), by_word, 1)
-    return f", did you mean {' or '.join(by_word[close[0]])}?" if close else ""
+    return by_word[close[0]] if close else []

@@ -55,6 +55,7 @@ def parser():
     """The arguments of the command line."""
     top = new_parser(__doc__)
     top.set_defaults(run=show_list)
+    top.typed_after = {name: f"start {name}" for name in EXERCISES}
     add = actions_of(top)
     add("list", show_list, "the exercises in order, and which are solved")
     start = add("start", begin, "write the file of an exercise, which you complete")

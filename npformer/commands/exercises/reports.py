@@ -4,7 +4,7 @@ import re
 from textwrap import dedent, fill, indent
 
 from npformer.commands import nearest
-from npformer.commands.shared import option
+from npformer.commands.shared import in_range
 
 from npformer.errors import UserError
 from npformer.exercises.process import SECONDS
@@ -39,13 +39,8 @@ def named(name, exercises, program):
 
 def add_seconds(parser):
     """The option --seconds."""
-    kind = option("ABOVE_0", at_most=3600)
-    parser.add(
-        "--seconds",
-        "the time that a function has",
-        type=kind,
-        default=SECONDS,
-    )
+    kind = in_range("ABOVE_0", at_most=3600)
+    parser.add("--seconds", "the time that a function has", type=kind, default=SECONDS)
 
 
 def report(exercise, file, verdict, printed, progress, program):

@@ -8,6 +8,7 @@ search, ``training`` what commands that train do, ``compiling`` the kernels that
 from npformer.commands.shared.arguments import (
     UsageError,
     above_zero,
+    in_range,
     meant,
     natural,
     new_parser,

@@ -8,23 +8,33 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 
-from npformer.commands import COMMANDS, called, nearest
+from npformer.commands import COMMANDS, called, close_names, did_you_mean, nearest
 
 from npformer.extras import BOOK
 
 LARGEST = 2**31 - 1
+LARGEST_SEED = 2**64 - 1
 # Memory and time grow with most of these: a slip of the hand would take all of both.
 AT_MOST = {
     "beam_size": 1000,
     "max_len": 2**16,
     "subwords": 10**6,
     "vocab_size": 10**6,
-    "seed": 2**64 - 1,
-    "AT_LEAST_0": 2**64 - 1,  # a seed, too, where it is no option of the library
+    "seed": LARGEST_SEED,
+}
+# What options of other programs are called here.
+CALLED_HERE = {
+    "--epoch": "--steps",
+    "--epochs": "--steps",
+    "--iterations": "--steps",
+    "--learning-rate": "--lr",
+    "--device": "--backend",
 }
 # A training needs a largest rate above 0, which an optimizer does not: "lr" may be 0.
 RANGES = {"lr": "peak"}
-NAME_AND_VALUE = re.compile(r"(?<![\w./(-])([a-z]\w*)=([^\s,;:)]*[^\s,;:.)])")  # as in "max_len=60"
+# As in "max_len=60". It is a heuristic on text: where it misses, a message stays as the library has
+# it, with the name of the argument in place of the option.
+NAME_AND_VALUE = re.compile(r"(?<![\w./(-])([a-z]\w*)=([^\s,;:)]*[^\s,;:.)])")
 PARSER: ContextVar = ContextVar("PARSER", default=None)  # of the command that runs, if it has one
 
 
@@ -44,10 +54,13 @@ class Parser(argparse.ArgumentParser):
         What it parses.
     options : Namespace
         What it has parsed.
+    typed_after : dict
+        Words that are no choice, but are typed after one, and both together.
     """
 
     words: Sequence[str] = ()
     options = argparse.Namespace()
+    typed_after: dict[str, str] = {}
 
     def add(self, name, meaning="", default=None, **details):
         """An argument, or an option, with what the help says of it, and its default."""
@@ -79,7 +92,9 @@ class Parser(argparse.ArgumentParser):
             # A number below 0 is no option, and neither is a text with spaces.
             if re.match(r"-[^\d.]", name) and " " not in name and not self._is_option(name):
                 names = self._option_string_actions
-                self.error(f"unknown option {name:.40}{nearest(name, names)}")
+                called_here = CALLED_HERE.get(name)
+                others = [called_here] if called_here in names else close_names(name, names)
+                self.error(f"unknown option {name:.40}{did_you_mean(others)}")
 
     def values_of_types(self, *types):
         """The name and the value of each option whose type is one of these."""
@@ -120,8 +135,10 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
-            choices = meant(value, action.choices, "one")
-            raise argparse.ArgumentError(action, f"{value!r:.40}{choices}")
+            close = close_names(value, [*action.choices, *self.typed_after])
+            others = did_you_mean([self.typed_after.get(name, name) for name in close])
+            others = others or one_of("one", action.choices)
+            raise argparse.ArgumentError(action, f"{value!r:.40}{others}")
 
 
 def with_default(meaning, default):
@@ -134,7 +151,7 @@ def with_default(meaning, default):
     return f"{meaning} (default: {text})".lstrip()
 
 
-def as_typed(message):
+def in_words_of_the_command_line(message):
     """``Parser.as_typed`` of the command that runs; the message as it is if there is no parser."""
     parser = PARSER.get()
     return parser.as_typed(message) if parser else message
@@ -158,35 +175,51 @@ def shown_as_written(docstring):
     return {"description": text, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
-def option(name, at_most=None):
-    """The type of an argument that has the range of an option of npformer, or a range without an
-    option, such as AT_LEAST_1.
-    """
+def option(name):
+    """The type of an argument that has the range of an option of npformer."""
 
     def parse(text):
-        from npformer.operations import options  # here, as it needs NumPy
+        from npformer.operations.options import OPTIONS  # here, as it needs NumPy
 
-        range_of_option = options.OPTIONS.get(RANGES.get(name, name))
-        kind, fits, expected = range_of_option or getattr(options, name)
-        try:
-            value = kind(text)
-        except ValueError:
-            number = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected {number}") from None
-        if not fits(value):
-            expected = expected.format(name=name)
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}")
-        most = at_most or AT_MOST.get(name, LARGEST if kind is int else math.inf)
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
-        return value
+        range_of_option = OPTIONS[RANGES.get(name, name)]
+        return number_in(range_of_option, text, AT_MOST.get(name), name)
 
     return parse
 
 
-positive = option("AT_LEAST_1")
-natural = option("AT_LEAST_0")
-above_zero = option("ABOVE_0")
+def in_range(name, at_most=None):
+    """The type of an argument that has a range of `npformer.operations.options`, as AT_LEAST_1."""
+
+    def parse(text):
+        from npformer.operations import options  # here, as it needs NumPy
+
+        return number_in(getattr(options, name), text, at_most)
+
+    return parse
+
+
+def number_in(range_of_numbers, text, at_most=None, name=""):
+    """The number of a text, in a range of `npformer.operations.options`, whose words may have the
+    name of the option; raises if it is none.
+    """
+    kind, fits, expected = range_of_numbers
+    try:
+        value = kind(text)
+    except ValueError:
+        number = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"{text:.40}, expected {number}") from None
+    if not fits(value):
+        expected = expected.format(name=name)
+        raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}")
+    most = at_most or (LARGEST if kind is int else math.inf)
+    if value > most:
+        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
+    return value
+
+
+positive = in_range("AT_LEAST_1")
+natural = in_range("AT_LEAST_0", at_most=LARGEST_SEED)  # it may be a seed
+above_zero = in_range("ABOVE_0")
 
 
 def utf_8(text):
@@ -207,7 +240,12 @@ def words(text):
 
 def meant(word, names, how_many):
     """The end of a message about a word that is none of these names."""
-    return nearest(word, names) or f", expected {how_many} of {','.join(names)}"
+    return nearest(word, names) or one_of(how_many, names)
+
+
+def one_of(how_many, names):
+    """The end of a message that lists names."""
+    return f", expected {how_many} of {','.join(names)}"
 
 
 def backend(name):

@@ -19,7 +19,7 @@ import warnings
 from opcode import opmap
 from pathlib import Path
 
-from npformer.commands.shared.arguments import PARSER, as_typed
+from npformer.commands.shared.arguments import PARSER, in_words_of_the_command_line
 from npformer.commands.shared.on_ranks import Quiet
 
 from npformer.errors import UserError
@@ -142,7 +142,8 @@ def message_or_raise(error):
 
 def print_error(message):
     """Print one line to standard error, as ``print_note`` does."""
-    print_note("error: " + as_typed(message).replace("\n", " "))
+    message = in_words_of_the_command_line(message)
+    print_note("error: " + message.replace("\n", " "))
 
 
 def print_note(message):
@@ -154,7 +155,7 @@ def print_note(message):
 
 def warning_line(message, *place, **settings):
     """A warning as one line, for ``warnings.formatwarning``."""
-    return f"warning: {as_typed(str(message))}\n"
+    return f"warning: {in_words_of_the_command_line(str(message))}\n"
 
 
 def _exit_code(main, argv, ranks):
