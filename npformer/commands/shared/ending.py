@@ -118,10 +118,13 @@ def message_of(error):
 
 def is_refusal(error):
     """Whether a function of npformer has refused an argument: a ``raise`` of the package made the
-    error.
+    error, so its message is written for a person.
 
-    A function in C, such as ``int`` or a sum of two arrays, has no ``raise`` in Python: an error
-    that it makes within npformer is a bug, although it is a ``ValueError``, too.
+    A refusal is a plain ``ValueError``, as those of Python and NumPy are: hundreds of places raise
+    one, and a program that uses the library shows and catches it by this name. A function in C,
+    such as ``int`` or a sum of two arrays, makes a ``ValueError``, too, but within npformer that
+    is a bug. What tells them apart is the instruction at which the traceback ends. A new refusal
+    that only a command can cause needs none of this: it raises ``UserError``.
     """
     place = error.__traceback__
     while place.tb_next is not None:
