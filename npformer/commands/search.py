@@ -84,12 +84,12 @@ def main(
     if any(map(is_standard_input, files)):
         standard_input()  # raises, before a model is read, if there is none
     index = index or model.parent / f"{model.absolute().name}.vectors.safetensors"
-    texts, skipped, exit_code = texts_of(files)
-    refuse_overwriting([*files, *texts], index=index)
-    places = places_of(texts)
+    texts = Texts(files)
+    refuse_overwriting([*files, *texts.by_file], index=index)
+    places = places_of(texts.by_file)
     if not places:
-        raise UserError(in_short(skipped) or "the files have no words, expected sentences")
-    for reason in skipped:
+        raise UserError(in_short(texts.skipped) or "the files have no words, expected sentences")
+    for reason in texts.skipped:
         print_note(f"skipped: {reason}")
     cosines, figures = cosines_of(query, list(places), load_encoder(model), index, backend)
     rows = list(places.values())
@@ -98,7 +98,7 @@ def main(
     write_json(json, {"query": query, "found": results, **figures})
     for each in results:
         print("{cosine:.3f}  {file}:{line}: {sentence}".format(**each))
-    return exit_code
+    return int(texts.has_errors)
 
 
 def cosines_of(query, texts, loaded, index, backend):
@@ -147,33 +147,60 @@ def places_of(texts):
     return places
 
 
-def texts_of(paths):
-    """The texts of files, and of those in folders, by their paths; lines that say what is skipped;
-    the exit code.
+class Texts:
+    """The texts of files, and what is skipped of them.
 
-    The exit code is 1 if a file that is named, or a line of a text, is skipped.
+    Attributes
+    ----------
+    by_file : dict
+        The texts by their paths.
+    skipped : list of str
+        Lines that say what is skipped.
+    has_errors : bool
+        Whether a file that was named, or a line of a text, is skipped.
     """
-    texts = {}
-    skipped = []
-    exit_code = 0
-    for path in paths:
-        is_folder = path.is_dir()
-        files = files_in(path) if is_folder else [path]
+
+    def __init__(self, paths):
+        self.by_file = {}
+        self.skipped = []
+        self.has_errors = False
+        for path in paths:
+            if path.is_dir():
+                self.add_folder(path)
+            else:
+                self.add_file(path)
+
+    def add_file(self, file):
+        """Add the text of a file that was named."""
+        try:
+            self.add(file, *text_in(file))
+        except (OSError, ValueError) as error:
+            self.skip([message_or_raise(error)])
+
+    def add_folder(self, folder):
+        """Add the texts in a folder; files that hold none are only counted."""
+        files = files_in(folder)
         n_no_text = 0
         for file in files:
             try:
-                texts[file], bad_lines = text_in(file)
+                self.add(file, *text_in(file))
             except (OSError, ValueError) as error:
-                bad_lines = [message_or_raise(error)]
-                if is_folder:
-                    n_no_text += 1
-                    continue
-            if bad_lines:
-                skipped.append(in_short(bad_lines))
-                exit_code = 1
+                message_or_raise(error)
+                n_no_text += 1
         if n_no_text:
-            skipped.append(f"{path}: {n_no_text:,} of {len(files):,} files hold no text in UTF-8")
-    return texts, skipped, exit_code
+            what = f"{n_no_text:,} of {len(files):,} files hold no text in UTF-8"
+            self.skipped.append(f"{folder}: {what}")
+
+    def add(self, file, text, bad_lines):
+        """Add a text, and messages about lines of it that are skipped."""
+        self.by_file[file] = text
+        if bad_lines:
+            self.skip(bad_lines)
+
+    def skip(self, messages):
+        """Note messages about a file."""
+        self.skipped.append(in_short(messages))
+        self.has_errors = True
 
 
 def text_in(file):
