@@ -111,7 +111,7 @@ def main(
     result |= scores | figures_of(trainer, training)
     write_json(json, result)
     if file:
-        keep(trained, file)
+        save_model(trained, file)
     report(result, sequences, trained, answers)
     if folder:
         draw(folder, task, trained, training.history)
@@ -173,7 +173,7 @@ def file_to_keep(folder):
     return checked_folder(folder) / RESULT
 
 
-def keep(trained, file):
+def save_model(trained, file):
     """Write the model to a file."""
     arrays = tree.to_arrays(trained.params, "params")
     save_checkpoint(file, arrays, {"model": describe(trained.model)})
