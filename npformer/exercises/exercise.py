@@ -47,7 +47,8 @@ class Case:
     """Arguments with which a function is called, and what is special about them."""
 
     def __init__(self, what, *args):
-        self.what, self.args = what, args
+        self.what = what
+        self.args = args
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

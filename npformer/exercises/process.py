@@ -132,7 +132,8 @@ class Printed:
     """The beginning of what a process writes; the rest is read too, so that it never waits."""
 
     def __init__(self, stream):
-        self.kept, self.stream = b"", stream
+        self.kept = b""
+        self.stream = stream
         self.has_begun = threading.Event()  # to run the person's file; or it has ended
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()

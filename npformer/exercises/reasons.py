@@ -30,7 +30,8 @@ def explanation(exercise, trials):
     """
     has_shown_a_number = has_number(trials[0].outcome)
     has_shown_nan_alone = not has_shown_a_number and trials[0].outcome.error is None
-    candidates, slips = [], set()
+    candidates = []
+    slips = set()
     for wrong in exercise.wrong_answers:
         if wrong.is_several and has_shown_nan_alone:
             continue

@@ -94,6 +94,7 @@ def train(options, progress):
     bits = loss / math.log(2)
     print(f"loss of new text: {loss:.2f}, or {bits:.2f} bits a character", end="")
     print(f" ({math.log2(n_characters):.2f} if all are equally probable)")
-    words, known = words_of(written), set(words_of(text))
+    words = words_of(written)
+    known = set(words_of(text))
     n_known = sum(word in known for word in words)
     print(f"{n_known} of the {len(words)} words of three letters or more occur in the text")

@@ -20,7 +20,8 @@ def loss_cases(rng):
 
 
 LOG_OF_0 = "log(softmax) is log(0) for an improbable character: compute x - log Σ exp(x) without the quotient"
-MEAN_OF_LOSS, MEAN_OF_GRADIENT = ".sum() / wanted.sum(), (", "wanted) / wanted.sum()"
+MEAN_OF_LOSS = ".sum() / wanted.sum(), ("
+MEAN_OF_GRADIENT = "wanted) / wanted.sum()"
 
 CROSS_ENTROPY = part(
     label="cross_entropy",
@@ -121,7 +122,8 @@ def write_cases(rng):
     """With a text that is shorter than the context, and one that is longer."""
 
     def case(what, n_read, n_more, temperature, context, vocab=7):
-        params, ids = model(rng, 8, vocab=vocab), rng.integers(0, vocab, n_read)
+        params = model(rng, 8, vocab=vocab)
+        ids = rng.integers(0, vocab, n_read)
         return Case(what, params, ids, 2, n_more, Draws(int(rng.integers(1000))), temperature, context)
 
     return [

@@ -19,7 +19,8 @@ class Taken(NamedTuple):
 
 def shared_functions(track):
     """The names of the functions that are the same, letter by letter, on the page of a track and on that of gpt."""
-    ours, theirs = GPT.page, track.page
+    ours = GPT.page
+    theirs = track.page
     return [
         name for name in ours.functions if name in theirs.functions and ours.source_of(name) == theirs.source_of(name)
     ]
@@ -80,7 +81,8 @@ def _docstring_lines(name):
 
 def _names_from_outside(source):
     """The names that a function uses and does not define."""
-    tables, names = [symtable.symtable(source, "", "exec")], set()
+    tables = [symtable.symtable(source, "", "exec")]
+    names = set()
     while tables:
         table = tables.pop()
         tables += table.get_children()

@@ -139,33 +139,32 @@ class Part(Exercise):
             return function(*args)
         *given, dy = args
         y, backward = self.both(function, given)
-        gradients = backward(dy)
-        if gradients is None:
-            raise Complaint(f"backward returns None: is `return {', '.join(self.gradients)}` missing?")
+        gradients = self.gradients_in(backward(dy))
+        arrays = [y]
+        for name, gradient in zip(self.gradients, gradients, strict=True):
+            like = given[0] if name == "grads" else None
+            arrays += leaves(name, gradient, like)
+        return tuple(arrays)
+
+    def gradients_in(self, value):
+        """What backward returns, as a tuple; raises Complaint if these are not as many as expected."""
+        names = ", ".join(self.gradients)
+        if value is None:
+            raise Complaint(f"backward returns None: is `return {names}` missing?")
         if len(self.gradients) == 1:
-            gradients = (gradients,)
-        if not isinstance(gradients, tuple) or len(gradients) != len(self.gradients):
-            raise Complaint(f"backward does not return {len(self.gradients)} results: {', '.join(self.gradients)}")
-        like = [given[0] if name == "grads" else None for name in self.gradients]
-        named = [leaf for trio in zip(self.gradients, gradients, like, strict=True) for leaf in leaves(*trio)]
-        return y, *(x for _, x in named)
+            return (value,)
+        if not isinstance(value, tuple) or len(value) != len(self.gradients):
+            raise Complaint(f"backward does not return {len(self.gradients)} results: {names}")
+        return value
 
     def both(self, function, args):
         """The result of a function, and its backward pass."""
-        wanted = f"{next(iter(self.results))}, backward"
         try:
             value = function(*args)
         except Exception as error:
-            frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-            if "backward" in [frame.f_code.co_name for frame in frames]:
-                raise Complaint(
-                    "it calls backward: return the function itself, `backward`, not `backward(…)`"
-                ) from None
-            own = [frame.f_locals for frame in frames if frame.f_code.co_name == self.function_name]
-            for name, x in own[0].items() if own else ():
-                if isinstance(x, tuple) and len(x) == 2 and callable(x[1]):
-                    error.add_note(f"{name} holds two results: write {name}, {name}_backward = …")
+            self.explain(error)
             raise
+        wanted = f"{next(iter(self.results))}, backward"
         if value is None:
             raise Complaint(f"it returns None: is `return {wanted}` missing?")
         if not isinstance(value, tuple) or len(value) != 2:
@@ -174,6 +173,16 @@ class Part(Exercise):
             but = "expected the function itself: `backward`, not `backward(…)`"
             raise Complaint(f"its second result is {value[1]!r:.40}, {but}")
         return value
+
+    def explain(self, error):
+        """Raise Complaint in place of an error, or add to it what may be its reason."""
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(frame.f_code.co_name == "backward" for frame in frames):
+            raise Complaint("it calls backward: return the function itself, `backward`, not `backward(…)`") from None
+        own = next((frame for frame in frames if frame.f_code.co_name == self.function_name), None)
+        for name, x in own.f_locals.items() if own else ():
+            if isinstance(x, tuple) and len(x) == 2 and callable(x[1]):
+                error.add_note(f"{name} holds two results: write {name}, {name}_backward = …")
 
     def check_defaults(self, function):
         """Raise Complaint if the arguments have other defaults than those of the page."""
@@ -185,7 +194,8 @@ class Part(Exercise):
 
         What the file lacks is missed here already, as it is when the file runs alone.
         """
-        own, given = names[self.function_name], {}
+        own = names[self.function_name]
+        given: dict = {}
         exec(self.one_page.text, given)
         names.update({name: x for name, x in given.items() if name in names})
         names[self.function_name] = own
@@ -198,9 +208,9 @@ def defaults_of(function):
 
 
 def leaves(name, value, like):
-    """The pairs (name, array) of a nested dict that has the form of another one."""
+    """The arrays of a nested dict, which has to have the form of another one; or the array alone."""
     if not isinstance(like, dict):
-        return [(name, value)]
+        return [value]
     if not isinstance(value, dict):
         names = ", ".join(like)
         raise ComplaintAboutGradients(f"{name} is {value!r:.40}, expected a dict with the names of params: {names}")
@@ -218,7 +228,9 @@ class AdamPart(Part):
         """The arrays of the parameters after each step."""
         self.check_defaults(function)
         params, *grads, lr, beta1, beta2, eps = args
-        params, means, after = tree.map_leaves(np.copy, params), {}, []
+        params = tree.map_leaves(np.copy, params)
+        means: dict = {}
+        after = []
         for step, g in enumerate(grads, 1):
             function(params, g, means, step, lr, beta1, beta2, eps)
             after += [np.array(x) for _, x in tree.leaves(params)]

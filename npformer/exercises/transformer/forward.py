@@ -64,7 +64,9 @@ def attention_cases(rng, n_dout=0):
     ones = np.ones((1, 1, 1, 2), dtype=bool)
 
     def case(what, B, H, T, S, K, keep, size=1.0):
-        q, k, v = size * draw(rng, B, H, T, K), size * draw(rng, B, H, S, K), draw(rng, B, H, S, K)
+        q = size * draw(rng, B, H, T, K)
+        k = size * draw(rng, B, H, S, K)
+        v = draw(rng, B, H, S, K)
         return Case(what, q, k, v, keep, *(draw(rng, B, H, T, K) for _ in range(n_dout)))
 
     return [

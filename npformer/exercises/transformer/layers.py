@@ -285,7 +285,8 @@ def transformer_cases(rng):
     """Source and target of different lengths with padding."""
     H, K = sizes(rng, 2, low=2, high=3)
     params = model(rng, H * K, n_layers=2)
-    src, tgt = rng.integers(3, 7, (2, 4)), rng.integers(3, 7, (2, 3))
+    src = rng.integers(3, 7, (2, 4))
+    tgt = rng.integers(3, 7, (2, 3))
     tgt[:, 0] = PAGE.module.BEGIN
     padded = src * [[1, 1, 1, 0], [1, 1, 1, 1]], tgt * [[1, 1, 1], [1, 1, 0]]
     return [
