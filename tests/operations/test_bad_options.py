@@ -32,12 +32,12 @@ def those_called(*names):
     return pytest.mark.parametrize(("name", "option"), cases)
 
 
-def outcome_of(ops, name, option, value):
+def outcome_of(ops, name, option, value, dtype="float32"):
     """The results, or a clean error."""
     try:
         # a backward pass whose scale is not that of the forward pass
         with np.errstate(over="ignore"):
-            return run(ops, name, {**arguments_of(name), option: value})
+            return run(ops, name, {**arguments_of(name, dtype), option: value})
     except (TypeError, ValueError) as error:
         assert option in str(error)
         return f"{type(error).__name__}: {error}"
@@ -165,7 +165,7 @@ def test_a_table_larger_than_any_array():
 @those_called("eps", "delta")
 def test_an_option_that_is_0_in_the_dtype_of_the_arrays(every_backend, name, option):
     message = f"{option}=1e-46 is 0.0 in float32, expected a number that float32 can hold"
-    assert isinstance(outcome_of(npf, name, option, 1e-46), list)  # of float64
+    assert isinstance(outcome_of(npf, name, option, 1e-46, "float64"), list)
     for dtype in ("float32", "float16"):  # which is computed in float32
         arguments = arguments_of(name, dtype)
         refuses(ValueError, message, run, npf, name, arguments | {option: 1e-46})
