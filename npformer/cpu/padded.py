@@ -83,9 +83,9 @@ def _loop(is_transposed):
 
 
 def _compile_once(function, compiled):
-    """Let a kernel have the compiled function once, for all its calls of the other.
+    """Let kernels call ``compiled`` where they name ``function``.
 
-    It need not be inlined: it cannot round differently.
+    A kernel has one copy of it for all calls. It need not be inlined: it cannot round differently.
     """
 
     @type_callable(function)

@@ -20,7 +20,8 @@ class FewRowsLinear:
             y = listed(self.ops, "linear", self.kernel, self._about, x)
             if y is not NotImplemented:
                 return y
-        self.weight = dequantized(self.weight)  # once: floats stay as they are
+        # Kept for later calls. Threads that are here at the same time make the floats each.
+        self.weight = dequantized(self.weight)
         return self.ops.linear(x, self.weight, self.bias)
 
     def _about(self, x):
@@ -44,7 +45,7 @@ class StackStep:
         y = self.by_kernel(x, cache, memory)
         if y is not NotImplemented:
             return y
-        self.layers = list(map(dequantized, self.layers))  # once: floats stay as they are
+        self.layers = list(map(dequantized, self.layers))  # as in FewRowsLinear
         for i, params in enumerate(self.layers):
             of_layer = cache._replace(kv=cache.kv[i])
             of_memory = None if memory is None else memory._replace(kv=memory.kv[i])

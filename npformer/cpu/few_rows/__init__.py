@@ -1,6 +1,5 @@
-"""Work on a few rows that takes microseconds, as in decoding, and that threads share.
-
-These are above all products with a large matrix.
+"""Work on a few rows that takes microseconds, as in decoding, and that threads share: products with
+a large matrix, and attention.
 
 ``helpers`` are the threads, ``product`` is the product, which reads matrices as they lie
 (``dots``), or of columns that lie side by side (``panels``). ``words`` has the records and words

@@ -130,7 +130,10 @@ def _serve(board, limit):
 
 @inlined
 def _wait(n):
-    """Count that a busy loop has found nothing once more: n + 1. At times others get the core."""
+    """Let other threads have the core now and then; n rounds of a busy loop have found nothing.
+
+    Returns the number with this round.
+    """
     if n % PATIENCE == PATIENCE - 1:
         give_way()
     return n + 1

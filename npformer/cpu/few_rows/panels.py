@@ -55,11 +55,9 @@ def _copy_rows(a, first, height, panel):
 
 @inlined
 def multiply_columns(rows, b, out, first, last):
-    """out[:, first:last] = a b[:, first:last], at least COLUMNS columns or none.
+    """out[:, first:last] = a b[:, first:last], for at least COLUMNS columns or none.
 
-    The rows are those of a in panels.
-
-    Rows of b and out are contiguous.
+    ``rows`` has the rows of a in panels; the rows of b and of out are contiguous.
     """
     columns = WIDTH * BITS // (8 * b.itemsize)
     for start in range(first, last, columns):

@@ -1,4 +1,22 @@
-"""The product of a few rows with a large matrix, which threads share."""
+"""The product of a few rows with a large matrix, which threads share.
+
+It is computed by one call of BLAS (``WHOLE``), or in pieces. A piece has some rows of the matrix,
+or some of its columns. What the job's fields hold depends on the way in which pieces are computed:
+
+===============  ==============  =================================  ==============================
+way              ``a``           ``b``                              ``out``
+===============  ==============  =================================  ==============================
+BY_ROWS          rows            the matrix                         one product for each piece, one
+                                                                    below the other: they are added
+PANELS           rows in panels  not read: ``panels`` has copies    the result
+                                 of the columns
+TILES            rows in panels  the matrix                         the result
+COLUMNS_BY_BLAS  rows            the matrix                         the result
+DOTS             rows            the transpose of the matrix        the result
+===============  ==============  =================================  ==============================
+
+``_operands`` prepares them, and ``compute`` computes a piece.
+"""
 
 from functools import cache
 from typing import NamedTuple
@@ -29,23 +47,22 @@ WORTH_IT = 2**15  # the smallest right matrix that is shared between threads, in
 WORTH_A_COPY = 12  # products of a matrix, after which a copy of it in panels has paid off
 PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than two pieces
 
-# The ways to compute the product: the whole by one call of BLAS, or in pieces. A piece has some
-# rows of the matrix, or some of its columns, which are multiplied from a copy in panels, by tiles,
-# by BLAS, or as dot products.
 WHOLE, BY_ROWS, PANELS, TILES, COLUMNS_BY_BLAS, DOTS = range(6)
 
 
 class Product(NamedTuple):
-    """The job out = a b. The rows of the matrices may have more numbers than are multiplied."""
+    """The job out = a b, in the form that the way needs. The rows of the matrices may have more
+    numbers than are multiplied.
+    """
 
     pieces: int
     way: int
     depth: int
     columns: int
-    a: np.ndarray  # or its rows in panels
-    b: np.ndarray  # or its transpose, where the way is dot products
-    panels: np.ndarray  # the columns of b
-    out: np.ndarray  # or, where pieces have some rows of b, their products, one below the other
+    a: np.ndarray
+    b: np.ndarray
+    panels: np.ndarray
+    out: np.ndarray
     blas: int
     wide: bool
 
@@ -89,17 +106,27 @@ def multiply_few_rows(team, a, b, panels, out):
     the result is always the same.
     """
     board, piece_of_product, blas = team
-    m, k = a.shape
+    blas_address, blas_is_wide = blas
+    _, k = a.shape
     n = out.shape[1]
     way = _way_of(a, b, panels, n)
     if way == WHOLE:
         multiply(blas, a, b, out, False)
         return
     pieces = _n_pieces(way, k, n, b.itemsize)
-    left = rows_in_panels(a) if way in (PANELS, TILES) else _whole_rows(a)
-    right = _whole_rows(b.T) if way == DOTS and b.itemsize > 1 else _whole_rows(b)
-    result = np.empty((pieces * m, n), a.dtype) if way == BY_ROWS else _whole_rows(out)
-    job = Product(pieces, way, k, n, left, right, panels, result, *blas)
+    left, right, result = _operands(way, pieces, a, b, out)
+    job = Product(
+        pieces=pieces,
+        way=way,
+        depth=k,
+        columns=n,
+        a=left,
+        b=right,
+        panels=panels,
+        out=result,
+        blas=blas_address,
+        wide=blas_is_wide,
+    )
     share_pieces(board if k * n >= WORTH_IT else 0, piece_of_product, job)
     if way == BY_ROWS:
         _add_up(result, out)
@@ -139,23 +166,14 @@ def _n_pieces(way, k, n, itemsize):
 
 
 @inlined
-def _whole_rows(x):
-    """The matrix whose rows have all numbers up to the next row of x.
-
-    So LLVM knows that they are contiguous.
-    """
-    step = max(x.strides[0] // x.itemsize, x.shape[1])  # a single row may have any stride
-    return array_at(Matrix(x.ctypes.data, len(x), step), x.dtype)
-
-
-@inlined
-def _add_up(sums, out):
-    m = len(out)
-    for r in range(m):
-        for j in range(out.shape[1]):
-            out[r, j] = sums[r, j]
-        for i in range(m + r, len(sums), m):
-            add_multiple(like(sums[0, 0], 1), sums[i], out[r])
+def _operands(way, pieces, a, b, out):
+    """The fields a, b and out of a job."""
+    left = rows_in_panels(a) if way in (PANELS, TILES) else _whole_rows(a)
+    # In place of integers, b is the transpose already.
+    right = _whole_rows(b.T) if way == DOTS and b.itemsize > 1 else _whole_rows(b)
+    products = (pieces * len(a), out.shape[1])
+    result = np.empty(products, a.dtype) if way == BY_ROWS else _whole_rows(out)
+    return left, right, result
 
 
 @cache
@@ -173,24 +191,33 @@ def _address_of_piece(dtype, matrix_dtype):
         out = array_at(job.out, dtype)
         first = _first_column(job, piece)
         last = _first_column(job, piece + 1)
-        if job.way == PANELS:
+        if job.way == BY_ROWS:
+            m = job.a.rows
+            first_row = depth * piece // job.pieces
+            last_row = depth * (piece + 1) // job.pieces
+            _add_rows(a, b, out[m * piece : m * (piece + 1)], first_row, last_row)
+        elif job.way == PANELS:
             panels = array_at(job.panels, dtype)[0]
             multiply_panels(a, panels, out, depth, job.columns, first, last)
-        elif job.way == BY_ROWS:
-            m = job.a.rows
-            sums = out[m * piece : m * (piece + 1)]
-            start = depth * piece // job.pieces
-            _add_rows(a, b, sums, start, depth * (piece + 1) // job.pieces)
         elif job.way == TILES:
             multiply_columns(a, b, out, first, last)
         elif job.way == COLUMNS_BY_BLAS:
-            multiply(
-                (job.blas, job.wide), a[:, :depth], b[:, first:last], out[:, first:last], False
-            )
+            blas = (job.blas, job.wide)
+            multiply(blas, a[:, :depth], b[:, first:last], out[:, first:last], False)
         else:
             multiply_transposed(a[:, :depth], b[:, :depth], out, first, last)
 
     return address_of(compute, PIECE_SIGNATURE)
+
+
+@inlined
+def _whole_rows(x):
+    """The matrix whose rows have all numbers up to the next row of x.
+
+    So LLVM knows that they are contiguous.
+    """
+    step = max(x.strides[0] // x.itemsize, x.shape[1])  # a single row may have any stride
+    return array_at(Matrix(x.ctypes.data, len(x), step), x.dtype)
 
 
 @inlined
@@ -238,3 +265,13 @@ def add_multiple(x, b, out):
     """out += x b, of two rows."""
     for j in range(len(out)):
         out[j] += x * b[j]
+
+
+@inlined
+def _add_up(sums, out):
+    m = len(out)
+    for r in range(m):
+        for j in range(out.shape[1]):
+            out[r, j] = sums[r, j]
+        for i in range(m + r, len(sums), m):
+            add_multiple(like(sums[0, 0], 1), sums[i], out[r])

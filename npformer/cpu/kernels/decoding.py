@@ -19,6 +19,7 @@ from npformer.cpu.few_rows import (
     share_pieces,
 )
 from npformer.cpu.jit import address_of, inlined, kernel
+from npformer.cpu.rows import contiguous
 from npformer.cpu.scalar import exp_negative, largest, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
@@ -57,7 +58,7 @@ class Cached(NamedTuple):
 
 
 def cached_of(kv, at, keep_mask):
-    """What ``Cached`` has, as a plain tuple, from what ``KeyValueCache`` has."""
+    """The fields of ``Cached`` as a plain tuple, from those of a ``KeyValueCache``."""
     return kv, at, ALL_KEPT if keep_mask is None else np.ascontiguousarray(keep_mask[:, 0, 0])
 
 
@@ -121,36 +122,39 @@ def _attend(q, cached, bias, n_heads, scale, out, part):
     rows.
 
     The rows of q begin with the queries, and may hold other numbers after them. A row of kv has the
-    keys of all heads, then the values. ``n_shared`` neighbouring heads have the same ones.
+    keys of all heads, then the values. ``n_shared`` neighbouring heads have the same ones. An axis
+    of a mask or bias that has length 1 is for all: i % 1 is 0.
     """
     kv, at, keep_mask = cached
     S = at.shape[1]
-    values = kv.shape[1] // 2
+    first_value = kv.shape[1] // 2
     K = out.shape[1] // n_heads
-    n_shared = n_heads * K // values
+    n_shared = n_heads * K // first_value
     weights = np.empty((1, S), q.dtype)
     first, last = part
     for i in range(first, last):
         b = i // n_heads
         h = i % n_heads
-        begin = h // n_shared * K
+        key_at = h // n_shared * K
+        value_at = first_value + key_at
         keep = keep_mask[b % len(keep_mask)]
         added = bias[b % len(bias), h % bias.shape[1], 0]
-        _weigh(q[b, h * K : (h + 1) * K], kv, at[b], begin, keep, added, scale, weights)
+        query = q[b, h * K : (h + 1) * K]
+        _weigh(query, kv[:, key_at : key_at + K], at[b], keep, added, scale, weights)
         row = out[b, h * K : (h + 1) * K]
         row[:] = 0
         for s in range(S):
             if weights[0, s] != like(scale, 0):  # masked values may be NaN
-                add_multiple(weights[0, s], kv[at[b, s], values + begin : values + begin + K], row)
+                add_multiple(weights[0, s], kv[at[b, s], value_at : value_at + K], row)
 
 
 @inlined
-def _weigh(query, kv, at, begin, keep, added, scale, weights):
+def _weigh(query, keys, at, keep, added, scale, weights):
     """softmax(scale · query · key + added) over the keys of one row; zeros if all are masked."""
     n = len(at)
     K = len(query)
     for s in range(n):
-        key = kv[at[s], begin : begin + K]
+        key = contiguous(keys[at[s]])
         score = like(scale, 0)
         for j in range(K):
             score += query[j] * key[j]

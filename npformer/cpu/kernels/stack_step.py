@@ -110,16 +110,18 @@ class StackKernel:
 
     def __call__(self, x, cache, memory=None):
         """The output of the layers for x, or ``NotImplemented``."""
-        memory = memory if self.has_memory else cache  # which is not read as one
+        if not self.has_memory:
+            memory = cache  # No layer reads it, but the kernel takes two caches.
         if not self._suits(x, cache, memory):
             return NotImplemented
-        weight = self.stack[0][0].first.weight
-        x = np.array(x)  # which the kernel turns into the output
+        any_weight = self.stack[0][0].first.weight
+        y = np.array(x)  # The kernel turns it into the output.
         turned = turns_of(cache, self.attention.rotary, len(x), self.head_width, self.dtype)
-        team = team_for(self.dtype, weight.dtype)
-        own, memory = (cached_of(each.kv, each.at, each.keep_mask) for each in (cache, memory))
-        _steps(team, x, self.table, weight, own, memory, turned, self.step)
-        return x
+        team = team_for(self.dtype, any_weight.dtype)
+        own_entries = cached_of(cache.kv, cache.at, cache.keep_mask)
+        memory_entries = cached_of(memory.kv, memory.at, memory.keep_mask)
+        _steps(team, y, self.table, any_weight, own_entries, memory_entries, turned, self.step)
+        return y
 
     def _suits(self, x, cache, memory):
         """Whether the kernel takes these arrays, whose addresses the threads share."""
@@ -127,12 +129,13 @@ class StackKernel:
         n_keys = cache.at.shape[1]
         if len(x) > FEW_ROWS or (window is not None and n_keys > window):
             return False
-        # they differ also in the order of bytes
+        # Dtypes differ also in the order of bytes.
         if not x.dtype == cache.kv.dtype == memory.kv.dtype == self.dtype:
             return False
         if not cache.at.dtype == memory.at.dtype == np.int64:
             return False
-        return all(x.flags.c_contiguous for x in (cache.kv, cache.at, memory.kv, memory.at))
+        arrays = (cache.kv, cache.at, memory.kv, memory.at)
+        return all(array.flags.c_contiguous for array in arrays)
 
 
 def _step_of(settings, head_width, dtype):
@@ -163,21 +166,21 @@ def turns_of(cache, rotary, n_rows, K, dtype):
 
 
 @kernel
-def _steps(team, x, table, weight, cached, memory, turned, step):
-    """Turn x into the output of the layers, one after another; ``weight`` is any of their weights.
+def _steps(team, x, table, any_weight, own_entries, memory_entries, turned, step):
+    """Turn x into the output of the layers, one after another.
 
-    All have its dtype, which the addresses in the table do not say.
+    All weights have the dtype of ``any_weight``, which the addresses in the table do not say.
     """
-    kv, at, keep_mask = cached
-    memory_kv, memory_at, memory_mask = memory
+    kv, at, keep_mask = own_entries
+    memory_kv, memory_at, memory_mask = memory_entries
     for i in range(len(table)):
         own = Cached(kv[i], at, keep_mask)
-        of_memory = Cached(memory_kv[i], memory_at, memory_mask)
-        _layer(team, x, table[i], weight, own, of_memory, turned, step)
+        memory = Cached(memory_kv[i], memory_at, memory_mask)
+        _layer(team, x, table[i], any_weight, own, memory, turned, step)
 
 
 @inlined
-def _layer(team, x, table, weight, own, memory, turned, step):
+def _layer(team, x, table, any_weight, own, memory, turned, step):
     """One layer. Its sublayers are a loop, so that what they share is compiled once.
 
     Each is a linear map, attention or the activation, and another linear map, whose result y is
@@ -190,8 +193,8 @@ def _layer(team, x, table, weight, own, memory, turned, step):
         sublayer = sublayer_at(table[i].ctypes.data)
         gain = array_at(sublayer.gain, x.dtype)[0]
         bias = array_at(sublayer.bias, x.dtype)[0]
-        first = _map_at(sublayer.first, weight, x)
-        last = _map_at(sublayer.last, weight, x)
+        first = _map_at(sublayer.first, any_weight, x)
+        last = _map_at(sublayer.last, any_weight, x)
         inner = np.empty((len(x), _widths(first.weight)[1]), x.dtype)
         between = np.empty((len(x), _widths(last.weight)[0]), x.dtype)
 
@@ -214,10 +217,10 @@ def _layer(team, x, table, weight, own, memory, turned, step):
 
 
 @inlined
-def _map_at(matrices, weight, x):
-    """The ``Map`` whose arrays lie at these addresses, with the dtypes of weight and x."""
+def _map_at(matrices, any_weight, x):
+    """The ``Map`` whose arrays lie at these addresses, with the dtypes of a weight and of x."""
     return Map(
-        weight=array_at(matrices.weight, weight.dtype),
+        weight=array_at(matrices.weight, any_weight.dtype),
         panels=array_at(matrices.panels, x.dtype)[0],
         scale=array_at(matrices.scale, x.dtype)[0],
         bias=array_at(matrices.bias, x.dtype)[0],
