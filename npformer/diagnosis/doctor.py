@@ -7,9 +7,9 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import AnyBackend, get_backend
-from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of
+from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of, sign
 from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
-from npformer.diagnosis.subject import Subject
+from npformer.diagnosis.subject import Decoding, Subject
 from npformer.models.batch import count_of
 
 SPOILING = {"not finite", "not repeatable", "rows leak"}  # with which nothing else can be examined
@@ -73,6 +73,31 @@ def diagnose(
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted']
     """
+    batch = checked_batch(batch, more)
+    if trainer is not None and backend == "auto":
+        ops = trainer.ops
+    else:
+        ops = get_backend(backend, params)
+    subject = Subject(
+        model=model,
+        original_params=params,
+        params=tree.map_leaves(lambda x: x.copy(), params),
+        batch=batch,
+        ops=ops,
+        trainer=trainer,
+        n_steps=n_steps,
+        decoding=Decoding(bos_id, eos_id, max_len),
+    )
+    state = np.random.get_state()
+    try:
+        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+            return examined(subject, QUICK if quick else QUICK + COSTLY)
+    finally:
+        np.random.set_state(state)  # of a model that draws from it
+
+
+def checked_batch(batch, more):
+    """The arrays of a batch; raises if it is not one tuple, as if ``Trainer.step`` were called."""
     if more:
         arguments = f"params is followed by {1 + len(more)} arguments"
         expected = "expected one batch, a tuple of arrays such as (src, tgt), then options by name"
@@ -83,28 +108,7 @@ def diagnose(
     if not isinstance(batch, (tuple, list)):
         kind = type(batch).__name__
         raise TypeError(f"batch is a {kind}, expected a tuple of arrays such as (src, tgt)")
-    if trainer is not None and backend == "auto":
-        ops = trainer.ops
-    else:
-        ops = get_backend(backend, params)
-    subject = Subject(
-        model=model,
-        original_params=params,
-        params=tree.map_leaves(lambda x: x.copy(), params),
-        batch=tuple(batch),
-        ops=ops,
-        trainer=trainer,
-        n_steps=n_steps,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        max_len=max_len,
-    )
-    state = np.random.get_state()
-    try:
-        with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-            return examined(subject, QUICK if quick else QUICK + COSTLY)
-    finally:
-        np.random.set_state(state)  # of a model that draws from it
+    return tuple(batch)
 
 
 def examined(subject, checks):
@@ -118,7 +122,8 @@ def examined(subject, checks):
     except Exception as error:
         answers.missing["the model fails on this batch"] = ["all else"]
         if not answers.signs:
-            answers.signs["does not run"] = [f"{type(error).__name__}: {error}"]
+            reason = f"{type(error).__name__}: {error}"
+            answers.signs["does not run"] = sign("does not run", reason)
         return answers.findings()
     for check in checks:
         answers.add(check, subject)
@@ -134,14 +139,14 @@ class Answers:
     """The signs of mistakes, by name, and the checks that could not be made, by reason."""
 
     def __init__(self):
-        self.signs = dict[str, list]()
+        self.signs = dict[str, Finding]()
         self.missing = dict[str, list[str]]()
 
     def add(self, check, subject):
         """Make a check. Of signs with one name, the first one stays."""
         try:
-            for name, *seen in check(subject):
-                self.signs.setdefault(name, seen)
+            for finding in check(subject):
+                self.signs.setdefault(finding.name, finding)
         except Exception as error:
             why = str(error)
             if not isinstance(error, ValueError):  # the model's own error, or one of this check
@@ -151,8 +156,7 @@ class Answers:
 
     def findings(self):
         """The causes without what follows from them, the surest first, and what is missing."""
-        signs = [Finding.named(name, *seen) for name, seen in self.signs.items()]
-        findings = Findings(sorted(causes_of(signs), key=urgency))
+        findings = Findings(sorted(causes_of(self.signs.values()), key=urgency))
         findings.not_examined = [f"{'; '.join(what)}: {why}" for why, what in self.missing.items()]
         return findings
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.diagnosis.finding import sign
 from npformer.diagnosis.frequencies import DIVERGENT, Frequencies
 from npformer.models.batch import mean_loss
 from npformer.runtime.ranks import digest
@@ -19,7 +20,7 @@ def repetition(batches):
     """Whether the first batches differ."""
     if len({digest(batch) for batch in batches}) == 1:
         message = f"the first {len(batches)} batches are the same"
-        yield "one batch again and again", message
+        yield sign("one batch again and again", message)
 
 
 def other_validation(batches, held_out, pad_id):
@@ -34,7 +35,7 @@ def other_validation(batches, held_out, pad_id):
         if times := validation.surprise(training):
             message = f"by their frequencies, entries of batch[{which}] are"
             message += f" {times:.2g} times as surprising in the validation as in the"
-            yield "validation differs", f"{message} first {len(batches)} batches"
+            yield sign("validation differs", f"{message} first {len(batches)} batches")
 
 
 def strangers(trainer, batch):
@@ -44,7 +45,7 @@ def strangers(trainer, batch):
     other = mean_loss(trainer, trainer.params, [mixed])
     if other < 1.005 * loss:
         message = f"the loss of a batch is {loss:.4g}, with the inputs of other rows {other:.4g}"
-        yield "rows do not match", message
+        yield sign("rows do not match", message)
 
 
 def other_targets(recent, earlier):
@@ -52,7 +53,7 @@ def other_targets(recent, earlier):
     if times := recent.surprise(earlier):
         message = f"targets of the last {RECENT} steps are {times:.2g} times as"
         message += " surprising as those before them, by their frequencies"
-        yield "rows in order", message
+        yield sign("rows in order", message)
 
 
 # -- steps
@@ -62,10 +63,10 @@ def of_step(steps):
     """Signs in the norm of the last gradient, and in the rate."""
     info = steps[-1]
     if info.grad_norm == 0:
-        yield "no gradient", "the norm of the whole gradient is 0"
+        yield sign("no gradient", "the norm of the whole gradient is 0")
     if len(steps) > 1 and info.lr == steps[-2].lr == 0:  # the last of a schedule may be 0
         message = f"the rate is 0 since step {info.step - 1}: the schedule is over"
-        yield "rate too small", message
+        yield sign("rate too small", message)
 
 
 def of_validation(steps, validations, is_repeated):
@@ -88,10 +89,10 @@ def of_validation(steps, validations, is_repeated):
     message = f"val_loss is {last:.4g} now, and was {best:.4g} after step {best_step}"
     message += f"; the loss in training fell from {loss_before:.4g} to {loss:.4g}"
     if is_repeated:
-        yield "overfitting", message
+        yield sign("overfitting", message)
     elif last > 1.1 * loss:  # else both may be near what can be reached
         message += ", and no row came twice that could be learned by heart"
-        yield "validation differs", message
+        yield sign("validation differs", message)
 
 
 def mean_until(step, steps):
@@ -107,9 +108,9 @@ def of_means(steps):
     least = min(means)
     message = f"means of {RECENT} losses are {first:.4g} at first, {least:.4g}, and {last:.4g} now"
     if last > max(1.3 * least, 0.7 * first):
-        yield "rate too large", message
+        yield sign("rate too large", message)
     elif len(means) > 4 and steps[0].step == 1 and last > 0.97 * steps[0].loss:
-        yield "stuck", message
+        yield sign("stuck", message)
 
 
 # -- arrays
@@ -133,4 +134,4 @@ def of_updates(info, parts):
     for name, x in parts.items():
         if x.update > 0.25 * x.weights > 0:
             message = f"step {info.step} changes {name} by {x.ratio:.2g} of its size"
-            yield "rate too large", message
+            yield sign("rate too large", message)

@@ -14,7 +14,7 @@ from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 
 N_TOKENS = 64  # of all rows that are examined, about
-LONGEST = 32  # tokens of a row that is examined
+LONGEST_ROW = 32  # tokens of a row that is examined
 MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has no derivative at 0
 LEAST_MOVE = 0.02  # where they are zeros
 
@@ -54,6 +54,14 @@ class Computed(NamedTuple):
     n_targets: int
 
 
+class Decoding(NamedTuple):
+    """What the user decodes with, as far as it is known."""
+
+    bos_id: int | None
+    eos_id: int | None
+    max_len: int | None
+
+
 @dataclass
 class Subject:
     """A model, a copy of its parameters, a batch, and what they compute.
@@ -69,9 +77,7 @@ class Subject:
     ops: Any
     trainer: Any
     n_steps: int | None
-    bos_id: int | None
-    eos_id: int | None
-    max_len: int | None
+    decoding: Decoding
 
     # -- what the model is like
 
@@ -157,9 +163,9 @@ class Subject:
         """A few rows of the batch, long ones and short ones."""
         causal = self.interface.causal
         ids = self.batch[causal or 0]
-        end = None if causal is None else LONGEST + 1
+        end = None if causal is None else LONGEST_ROW + 1
         lengths = is_word(ids, self.pad_id).reshape(len(ids), -1).sum(axis=1)
-        n = N_TOKENS // max(1, min(LONGEST, lengths.max()))
+        n = N_TOKENS // max(1, min(LONGEST_ROW, lengths.max()))
         n = min(int(np.clip(n, 2, 8)), len(ids))
         by_length = np.argsort(-lengths, kind="stable")
         chosen = by_length[np.linspace(0, len(ids) - 1, n).astype(int)]

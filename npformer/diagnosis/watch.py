@@ -8,7 +8,7 @@ from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import warn
 from npformer.diagnosis import Findings, signs
-from npformer.diagnosis.finding import Finding, causes_of
+from npformer.diagnosis.finding import causes_of
 from npformer.diagnosis.frequencies import Frequencies, long_rows
 from npformer.diagnosis.questions.pairs import fits_by_shift
 from npformer.models.batch import check_batches
@@ -37,8 +37,7 @@ class Watch:
         for n, batch in enumerate(batches, start=1):
             check_batches([batch])  # as its step does, but before it is read here
             if n == 1 and self.examines_first:
-                findings = self.trainer.diagnose(*batch, quick=True)
-                self.tell((each.name, each.seen, each.sure) for each in findings)
+                self.tell(self.trainer.diagnose(*batch, quick=True))
             self.tell(self.batches.look(batch, n))
             yield batch
 
@@ -54,12 +53,11 @@ class Watch:
             self.tell(signs.of_means(self.steps))
         self.tell(self.arrays.look(info))
         if n % EVERY == 1 and trainer.ranks.alone:  # a rank has a part of the gradient
-            self.arrays.keep()
+            self.arrays.remember()
 
-    def tell(self, signs):
+    def tell(self, findings):
         """Warn of what is new, and does not follow from what is known."""
-        for sign in signs:
-            finding = Finding.named(*sign)
+        for finding in findings:
             is_new = finding.name not in self.findings.names
             if is_new and finding in causes_of([*self.findings, finding]):
                 self.findings.append(finding)
@@ -135,7 +133,7 @@ class Batches:
 
 
 class Arrays:
-    """The sizes of parameters, gradient and update, in the step after ``keep``."""
+    """The sizes of parameters, gradient and update, in the step after ``remember``."""
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -145,8 +143,8 @@ class Arrays:
         self.highest = -1.0  # the rate, and the parts in the look with it
         self.at_highest = self.parts
 
-    def keep(self):
-        """Keep the parameters, for the update that is measured in the next step."""
+    def remember(self):
+        """Copy the parameters, for the update that is measured in the next step."""
         self.is_due = True
         self.before[...] = self.trainer.flat_params
 

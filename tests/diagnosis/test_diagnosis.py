@@ -466,7 +466,7 @@ def test_rounding_in_a_row_of_small_outputs_is_no_leak(leak):
         return rows + (1e-7 + leak) * place
 
     case = SimpleNamespace(inputs=[x], outputs=outputs, outputs_of_rows=outputs([x]))
-    names = [name for name, _ in dependence.rows(case)]
+    names = [finding.name for finding in dependence.rows(case)]
     assert names == (["rows leak"] if leak else [])
 
 

@@ -16,8 +16,8 @@ from npformer.diagnosis.questions import (
     update,
 )
 
-# A check is a function of a ``Subject`` that yields (name, what was seen), and perhaps how sure it
-# is. Its docstring is shown where it cannot be made.
+# A check is a function of a ``Subject`` that yields a ``Finding`` for each sign of a mistake. Its
+# docstring is shown where it cannot be made.
 OF_DATA = (
     data.numbers,
     data.answers,

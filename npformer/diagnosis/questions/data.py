@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from npformer.diagnosis.finding import sign
 from npformer.diagnosis.interface import is_word, shares_by_shift
 
 FEW = 16  # answers, which may be equal by chance if there are fewer
@@ -17,11 +18,12 @@ def numbers(subject):
         deviation = float(x.std()) if x.size else 0.0
         if not np.isfinite(mean):
             n = (~np.isfinite(x)).sum()
-            yield "not finite", f"{name}: {n} of {x.size} numbers are NaN or infinite"
+            message = f"{name}: {n} of {x.size} numbers are NaN or infinite"
+            yield sign("not finite", message)
         elif x.dtype.kind == "f" and (deviation > 30 or abs(mean) > 10 * max(1, deviation)):
             far.append(f"{name}: mean {mean:.3g}, standard deviation {deviation:.3g}")
     if far:
-        yield "scale of the data", "; ".join(far)
+        yield sign("scale of the data", "; ".join(far))
 
 
 def answers(subject):
@@ -29,17 +31,18 @@ def answers(subject):
     rows = subject.all_rows
     counted = rows.targets[rows.counted]
     if len(counted) >= FEW and (counted == counted[:1]).all():
-        yield "nothing to learn", f"the targets that count are all {counted[:1]}"
+        yield sign("nothing to learn", f"the targets that count are all {counted[:1]}")
     elif not len(counted):
-        yield "nothing to learn", "no target counts"
+        yield sign("nothing to learn", "no target counts")
     elif rows.inputs[0].ndim > 1 and (~rows.seen()).all(axis=1).mean() > 0.5:
         message = "more than half of the rows of the input are nothing but padding"
-        yield "nothing to learn", message
+        yield sign("nothing to learn", message)
     elif subject.interface.causal is not None and subject.interface.n_answers > 9:
         counts = np.bincount(counted)
         share = counts.max() / counted.size
-        if counts.max() > 0.6 * counted.size:
-            yield "nothing to learn", f"{share:.0%} of the targets are {counts.argmax()}"
+        if share > 0.6:
+            message = f"{share:.0%} of the targets are {counts.argmax()}"
+            yield sign("nothing to learn", message)
     if getattr(subject.architecture, "task", None) == "words":
         yield from words_in_the_input(rows)
     if rows.inputs[0].dtype.kind == "f" and not subject.interface.by_position:
@@ -54,7 +57,7 @@ def words_in_the_input(rows):
     share = (ids == rows.targets)[rows.counted].mean()
     if share > 0.5:  # BERT leaves a tenth of the words to be predicted as they are
         message = f"{share:.0%} of the words to be predicted are in their places in the input"
-        yield "answers in the input", message
+        yield sign("answers in the input", message)
 
 
 def numbers_in_the_input(rows):
@@ -64,7 +67,7 @@ def numbers_in_the_input(rows):
     for answer in rows.targets.reshape(n, -1).T:
         if len(np.unique(answer)) > 7 and (x == answer[:, None]).all(axis=0).any():
             message = "a number of each row of the input is what is to be predicted for this row"
-            yield "answers in the input", message
+            yield sign("answers in the input", message)
             return
 
 
@@ -82,25 +85,25 @@ def copies(subject):
         n_possible = len(np.unique(first)) ** int(np.prod(first.shape[1:]))
         if n_possible <= 4 * n:
             return  # there are not many more rows, as in a table of truth
-    yield "copied rows", f"only {n_different} of the {n} rows are different"
+    yield sign("copied rows", f"only {n_different} of the {n} rows are different")
 
 
 def padding(subject):
     """Where padding is, and whether the model knows it."""
     pad_id = subject.pad_id
-    if pad_id is not None and pad_id in (subject.bos_id, subject.eos_id):
-        yield "padding inside", f"pad_id={pad_id} is bos_id or eos_id, too"
+    if pad_id is not None and pad_id in (subject.decoding.bos_id, subject.decoding.eos_id):
+        yield sign("padding inside", f"pad_id={pad_id} is bos_id or eos_id, too")
     x = subject.all_rows.inputs[0]
     mask = subject.all_rows.seen()
     if x.ndim > 2 and not mask.all() and np.ptp(x[mask]) == 0 < np.ptp(x[~mask]):
         message = "the mask, True for what is seen, hides all numbers of the input that differ"
-        yield "padding inside", message
+        yield sign("padding inside", message)
     for which in subject.interface.ids:
         words = is_word(subject.batch[which], pad_id)
         inside = (words[:, 1:] & ~words[:, :-1]).any(axis=1).mean()
         if inside:
             place = f"in {inside:.0%} of rows of batch[{which}]"
-            yield "padding inside", f"{place}, pad_id={pad_id} is before a word"
+            yield sign("padding inside", f"{place}, pad_id={pad_id} is before a word")
         yield from unknown_padding(subject, which)
 
 
@@ -120,7 +123,7 @@ def unknown_padding(subject, which):
     if len(set(lengths)) > 2 and is_at_the_ends and often >= 0.25:
         share = lengths.sum() / ids[:, 1:].size
         message = f"{often:.0%} of the rows end with several {filler}, {share:.0%} of all {kind}"
-        yield "padding counted", f"{message}; pad_id={subject.pad_id}"
+        yield sign("padding counted", f"{message}; pad_id={subject.pad_id}")
 
 
 def special_tokens(subject):
@@ -128,8 +131,8 @@ def special_tokens(subject):
     if subject.interface.causal != 1 or len(subject.batch[1]) < 4:
         return
     targets = subject.batch[1]
-    yield from begin_token(targets, subject.bos_id)
-    yield from end_token(targets, subject.pad_id, subject.eos_id, subject.max_len)
+    yield from begin_token(targets, subject.decoding.bos_id)
+    yield from end_token(targets, subject.pad_id, subject.decoding)
 
 
 def begin_token(targets, bos_id):
@@ -137,15 +140,18 @@ def begin_token(targets, bos_id):
     first = targets[0, 0]
     if (targets[:, 0] != first).any():
         some = np.unique(targets[:, 0])[:5].tolist()
-        yield "begin token", f"targets begin with different tokens, such as {some}"
+        yield sign("begin token", f"targets begin with different tokens, such as {some}")
     elif (targets[:, 1] == first).all():
-        yield "begin token", f"all targets begin with {first} twice"
+        yield sign("begin token", f"all targets begin with {first} twice")
     elif bos_id not in (None, first):
-        yield "begin token", f"all targets begin with {first}, and you decode with {bos_id=}"
+        message = f"all targets begin with {first}, and you decode with {bos_id=}"
+        yield sign("begin token", message)
 
 
-def end_token(targets, pad_id, eos_id, max_len):
+def end_token(targets, pad_id, decoding):
     """Whether all targets end with one token, once, with which decoding ends, and not earlier."""
+    eos_id = decoding.eos_id
+    max_len = decoding.max_len
     n = len(targets)
     lengths = is_word(targets, pad_id).cumsum(axis=1).argmax(axis=1) + 1  # up to the last word
     longest = lengths.max() - 1
@@ -156,7 +162,8 @@ def end_token(targets, pad_id, eos_id, max_len):
     is_cut = max_len is not None and max_len < longest
     if share < 0.6 or n_ends > 1.1 * n or eos_id not in (None, last) or is_cut:
         message = f"{share:.0%} of {n} targets of up to {longest} tokens end with {last}"
-        yield "end token", f"{message}, which follows {n_ends} times in them; {eos_id=}, {max_len=}"
+        message += f", which follows {n_ends} times in them; {eos_id=}, {max_len=}"
+        yield sign("end token", message)
 
 
 def shift(subject):
@@ -168,4 +175,4 @@ def shift(subject):
     if shares and shares[best] > shares[1] + 0.2:
         token = f"token t{best:+d}" if best else "the input token t itself"
         places = f"in {shares[best]:.0%} of all places"
-        yield "targets not shifted", f"target t is {token} {places}, not token t+1"
+        yield sign("targets not shifted", f"target t is {token} {places}, not token t+1")

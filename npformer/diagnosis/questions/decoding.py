@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from npformer.diagnosis.finding import sign
 from npformer.diagnosis.interface import is_word
 
 N_ROWS = 4
@@ -30,7 +31,7 @@ def cache(subject):
         off = np.abs(decoder.step(ids[:, t], parents) - y[:, t]).max()
         if not off <= TOLERANCE:
             message = f"in step {t}, from rows {parents}, logits differ by {off:.2g} from the whole"
-            yield "cache differs", message
+            yield sign("cache differs", message)
             return
 
 

@@ -6,7 +6,7 @@ Most of it is exact, as what is masked changes no bit.
 import numpy as np
 
 from npformer.arrays import on_host
-from npformer.diagnosis.finding import LIKELY
+from npformer.diagnosis.finding import LIKELY, sign
 from npformer.diagnosis.interface import is_word
 
 N_PLACES = 8  # places in a row at which a token is changed
@@ -21,9 +21,9 @@ def repeatable(subject):
     """Whether an output is finite, and the same again."""
     y = subject.outputs_of_rows
     if not np.array_equal(y, subject.outputs(subject.inputs), equal_nan=True):
-        yield "not repeatable", "the outputs for one batch differ between two calls"
+        yield sign("not repeatable", "the outputs for one batch differ between two calls")
     elif not np.isfinite(y).all():
-        yield "not finite", "outputs are NaN or infinite"
+        yield sign("not finite", "outputs are NaN or infinite")
 
 
 def rows(subject):
@@ -37,7 +37,7 @@ def rows(subject):
     # 0, so that their rounding is compared with the largest output of all.
     if change > 1e-4 * np.abs(y).max():
         message = f"the outputs of a row change by {change:.2g} with the other rows"
-        yield "rows leak", f"{message}, or its place among them"
+        yield sign("rows leak", f"{message}, or its place among them")
 
 
 # -- of tokens
@@ -53,7 +53,7 @@ def tokens(subject):
         share = change.reshape(len(places), -1).any(axis=1).mean()
         if share < 0.5:
             message = f"only {share:.0%} of the tokens of batch[{which}] change an output"
-            yield "input ignored", message
+            yield sign("input ignored", message)
 
 
 def tokens_before(subject, places, change):
@@ -65,13 +65,13 @@ def tokens_before(subject, places, change):
         token, output = np.unravel_index(before.argmax(), before.shape)
         size = f"{before.max():.2g}"
         message = f"output {output} changes by {size} with the later token {places[token]}"
-        yield "later tokens leak", message
+        yield sign("later tokens leak", message)
     elif not change[distance == 0].all():
-        yield "input ignored", "outputs do not depend on the newest token"
+        yield sign("input ignored", "outputs do not depend on the newest token")
     elif not change[distance > 0].any():
         message = "outputs do not depend on any token before the newest one"
         message += "; if the model is meant to see one token, this is no mistake"
-        yield "input ignored", message, LIKELY
+        yield sign("input ignored", message, LIKELY)
     elif subject.is_new:  # heads that are trained may look at a few tokens alone
         yield from holes(places, change)
 
@@ -92,7 +92,7 @@ def holes(places, change):
         message = f"token {places[k]} changes no output after {last[k]}"
         message += f", but another changes {reach.max()} after it"
         message += ", as if positions and heads were mixed by a reshape without a transpose"
-        yield "input ignored", message, LIKELY
+        yield sign("input ignored", message, LIKELY)
 
 
 def both_sides(subject):
@@ -112,7 +112,7 @@ def both_sides(subject):
     distance = np.arange(change.shape[1]) - places[:, None]
     if change[distance > 0].any() and not change[distance < 0].any():
         message = "what the encoder computes for a token does not depend on later ones"
-        yield "input ignored", f"{message}, as with a causal mask", LIKELY
+        yield sign("input ignored", f"{message}, as with a causal mask", LIKELY)
 
 
 # -- of positions
@@ -130,7 +130,7 @@ def positions_or_tokens(subject):
         if ratio < 0.3:
             message = f"outputs change {ratio:.2g} times as much with the token of batch[{which}]"
             message += " as with its position, as if positions were much larger than embeddings"
-            yield "input ignored", message, LIKELY
+            yield sign("input ignored", message, LIKELY)
 
 
 def variances(subject, which):
@@ -172,7 +172,7 @@ def order(subject):
             change = change[places[-1]]  # others have other tokens before them
         if len(places) > 2 and is_other and not np.any(change):
             message = f"tokens of batch[{which}] in the other order give the same output"
-            yield "no positions", message
+            yield sign("no positions", message)
 
 
 # -- of padding
@@ -197,7 +197,7 @@ def padding(subject):
         change = np.abs(padded - y)[real].max()
         if not change <= 1e-3 * np.abs(y[real]).max():
             message = f"outputs change by {change:.2g} with more padding in batch[{which}]"
-            yield "padding leaks", message
+            yield sign("padding leaks", message)
 
 
 # -- experiments

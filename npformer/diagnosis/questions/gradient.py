@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from npformer import reference, tree
+from npformer.diagnosis.finding import sign
 from npformer.diagnosis.subject import length_of_move
 
 STEP = 1e-7  # of the direction, relative to its largest part
@@ -30,7 +31,8 @@ def differences(subject):
     loss = line.derivative(entry)
     gradient = 0.0 + line.gradient[entry]  # -0.0 is told as 0
     message += f"; at its entry {[int(i) for i in index]}, by {loss:.2g} and {gradient:.2g}"
-    yield "wrong gradient" if line.gradient[begin:end].any() else "no gradient", message
+    name = "wrong gradient" if line.gradient[begin:end].any() else "no gradient"
+    yield sign(name, message)
 
 
 class Line:
@@ -146,7 +148,7 @@ def by_parameter(subject):
         for path, share in missing.items():
             if path in elsewhere:
                 message = f"{share:.0%} of the units of {path} get a gradient of exactly 0"
-                yield "no gradient", message
+                yield sign("no gradient", message)
 
 
 def units_without_gradient(grads):

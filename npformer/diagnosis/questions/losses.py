@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer import reference, tree
 from npformer.arrays import beside
-from npformer.diagnosis.finding import LIKELY, SURE
+from npformer.diagnosis.finding import LIKELY, SURE, sign
 from npformer.diagnosis.interface import is_word
 
 N_TOKENS = 2048  # of a batch, about, whose loss is compared with chance
@@ -29,13 +29,13 @@ def of_outputs(subject):
     message = f"loss_and_grad gives {loss:.4g}, the outputs of the same rows {expected:.4g}"
     if each_row_agrees(subject):
         reason = "rows are mixed, or sorted without their targets"
-        yield "loss differs", f"{message}, but each row alone agrees: {reason}"
+        yield sign("loss differs", f"{message}, but each row alone agrees: {reason}")
         return
     nearest = min(wrong_losses(subject, expected), key=lambda wrong: abs(wrong.loss - loss))
     if agree(loss, nearest.loss, within=2e-4):
-        yield nearest.name, f"{message}, and {nearest.what} {nearest.loss:.4g}", SURE
+        yield sign(nearest.name, f"{message}, and {nearest.what} {nearest.loss:.4g}", SURE)
     else:
-        yield "loss differs", message
+        yield sign("loss differs", message)
 
 
 def check_comparable(subject):
@@ -126,16 +126,18 @@ def divided(subject):
     before = norm(subject.computed.grads)
     first = ratios_of_twice(subject, before)
     if norm(subject.computed.grads) != before:
-        yield "gradients overwritten", "a gradient is another one after the next call"
+        message = "a gradient is another one after the next call"
+        yield sign("gradients overwritten", message)
     elif not np.allclose(first, 0.5, atol=0.01):
         again = ratios_of_twice(subject, before)
         if np.allclose(first, again, rtol=1e-4):
             message = f"with twice the n_tokens, the loss is {first.loss:.2g} times as large"
-            yield "n_tokens ignored", f"{message}, the gradient {first.gradient:.2g} times, not 0.5"
+            message += f", the gradient {first.gradient:.2g} times, not 0.5"
+            yield sign("n_tokens ignored", message)
         else:
             message = f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times"
             message += f" the first loss, {first.gradient:.4g} and {again.gradient:.4g} times"
-            yield "not repeatable", f"{message} its gradient"
+            yield sign("not repeatable", f"{message} its gradient")
     yield from count(subject)
 
 
@@ -156,7 +158,8 @@ def count(subject):
     if subject.interface.causal is not None:
         is_right = is_right and n == is_word(subject.rows.targets, subject.pad_id).sum()
     if not is_right:
-        yield "wrong count", f"count(*batch) is {n_before}, loss_and_grad counts {n} targets"
+        message = f"count(*batch) is {n_before}, loss_and_grad counts {n} targets"
+        yield sign("wrong count", message)
 
 
 def dropout(subject):
@@ -164,7 +167,7 @@ def dropout(subject):
     for name in ("dropout", "inner_dropout"):
         rate = getattr(subject.architecture, name, None) or 0
         if rate > 0.5:
-            yield "dropout", f"{name}={rate:g}"
+            yield sign("dropout", f"{name}={rate:g}")
     rate = getattr(subject.architecture, "dropout", None)
     if rate:
         losses = {
@@ -174,7 +177,7 @@ def dropout(subject):
         }
         if len(losses) < 3:
             message = f"dropout={rate:g}, but losses with other keys, or none, are equal"
-            yield "dropout has no effect", message
+            yield sign("dropout has no effect", message)
 
 
 # -- at the start
@@ -187,14 +190,15 @@ def at_the_start(subject):
     loss, grads, _ = subject.computed
     n_answers = subject.interface.n_answers
     if not np.isfinite(loss):
-        yield "not finite", f"the loss is {loss}"
+        yield sign("not finite", f"the loss is {loss}")
     elif tree.not_finite(grads):
-        yield "not finite", f"the gradient holds NaN or infinity, the loss is {loss:.4g}"
+        message = f"the gradient holds NaN or infinity, the loss is {loss:.4g}"
+        yield sign("not finite", message)
     elif subject.is_new and (n_answers or 0) > 1:
         least, most = usual_losses(subject)
         if not least < loss < most:
             message = f"the first loss is {loss:.3g}, ln {n_answers} = {np.log(n_answers):.3g}"
-            yield "start far from ln V", message
+            yield sign("start far from ln V", message)
 
 
 def usual_losses(subject):
@@ -248,12 +252,12 @@ def after_training(subject):
         message += f", and the model expects {batch.expected:.2g}"
     is_new_training = subject.trainer is not None and subject.trainer.n_steps == 0
     if not is_new_training and not subject.has_new_adapters:
-        yield "worse than chance", message
+        yield sign("worse than chance", message)
     elif n_answers:  # it goes on with another task, which may have the same words
         wrong = -np.log(batch.answers[targets] + 1e-12).mean()
         if wrong > 1.1 * chance:
             message += "; if the task is new to the model, this is no mistake"
-            yield "worse than chance", message, LIKELY
+            yield sign("worse than chance", message, LIKELY)
 
 
 def is_trained(subject):

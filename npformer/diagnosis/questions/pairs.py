@@ -4,6 +4,8 @@ from collections import Counter
 
 import numpy as np
 
+from npformer.diagnosis.finding import sign
+
 N_PAIRS = 64  # rows of which the pairs are compared
 
 
@@ -13,22 +15,23 @@ def partners(subject):
     y = subject.all_rows.targets
     if not subject.interface.ids or len(y) < 16 or y.ndim < 2:
         return
-    messages = list(shifted_rows(x, y)) or shuffled_rows(x, y, subject.pad_id)
-    for message in messages:
-        yield "rows do not match", message
+    message = shifted_rows(x, y) or shuffled_rows(x, y, subject.pad_id)
+    if message:
+        yield sign("rows do not match", message)
 
 
 def shifted_rows(x, y):
-    """Whether targets fit best the inputs that are some rows further, and not their own."""
+    """A message if targets fit best the inputs that are some rows further, and not their own."""
     if min(x.max(), y.max()) <= 8:  # of so few words, all rows have the same ones
-        return
+        return None
     fits = fits_by_shift(x, y)
     k = fits.argmax()
     second, most = np.sort(np.abs(fits))[-2:]
     if fits[0] < 3 and most > max(8, 2.5 * second) and fits[k] == most:
         message = f"target i fits the tokens of row i+{k} of the input by {most:.0f} standard"
         message += f" deviations above chance, those of row i by {fits[0]:.1f}"
-        yield f"{message}: a row may be missing in one of both"
+        return f"{message}: a row may be missing in one of both"
+    return None
 
 
 def fits_by_shift(x, y):
@@ -56,11 +59,11 @@ def likeness_of_rows(ids):
 
 
 def shuffled_rows(x, y, pad_id):
-    """Whether targets have exactly the words of another input, and not of their own."""
+    """A message if targets have exactly the words of another input, and not of their own."""
     x = x[:N_PAIRS]
     y = y[:N_PAIRS]
     if x.dtype.kind not in "iu" or x.ndim != 2:
-        return
+        return None
     special = {pad_id}
     for i in np.unique(y):
         counts = (y == i).sum(axis=1)
@@ -70,15 +73,16 @@ def shuffled_rows(x, y, pad_id):
     of_targets = [words_in(row, special) for row in y]
     often = Counter(of_inputs)
     if max(often.values()) > 2 or len(often) < 0.9 * len(x):  # equal words are nothing special
-        return
+        return None
     rows = list(zip(of_inputs, of_targets, strict=True))
     share = np.mean([a == b for a, b in rows])
     of_others = np.mean([often[b] > (a == b) for a, b in rows])
     if of_others > 0.5 > 2 * share:
-        yield (
-            f"{of_others:.0%} of the targets have exactly the words of the input of another row, "
-            f"{share:.0%} those of their own"
+        others = (
+            f"{of_others:.0%} of the targets have exactly the words of the input of another row"
         )
+        return f"{others}, {share:.0%} those of their own"
+    return None
 
 
 def words_in(row, special):

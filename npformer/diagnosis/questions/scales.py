@@ -6,15 +6,16 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
+from npformer.diagnosis.finding import sign
 from npformer.diagnosis.questions.dependence import longest_row
 
-LARGEST = 1 << 18  # of a larger array every so manyth column is examined
+LARGEST = 1 << 18  # numbers: of a larger array, columns at equal distances are examined
 
 
 def finite(subject):
     """Whether all parameters are finite."""
     for path in tree.not_finite(subject.params):
-        yield "not finite", f"parameter {path} holds NaN or infinity"
+        yield sign("not finite", f"parameter {path} holds NaN or infinity")
 
 
 def equal(subject):
@@ -36,7 +37,7 @@ def equal(subject):
     if len(messages) > 1:
         messages[0] += f"; {len(messages) - 1} other matrices are like this"
     if messages:
-        yield "equal weights", messages[0]
+        yield sign("equal weights", messages[0])
 
 
 def scale(subject):
@@ -51,7 +52,7 @@ def scale(subject):
         smallest = min(usual / (2 * most), 0.01)  # half of what GPT-2 begins with at any width
         if not smallest < numbers < largest and not is_meant_so(subject, path):
             message = f"{path} has numbers {numbers / usual:.2g} times the usual {usual:.2g}"
-            yield "scale of weights", message
+            yield sign("scale of weights", message)
 
 
 def scores(subject):
@@ -69,7 +70,7 @@ def scores(subject):
     # head's width.
     if spread > 1.5:
         message = f"in a softmax, the scores of a query have a standard deviation of {spread:.2g}"
-        yield "scale of scores", message
+        yield sign("scale of scores", message)
 
 
 def spread_of_scores(weights):

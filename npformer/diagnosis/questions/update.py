@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer import reference, tree
 from npformer.arrays import beside
+from npformer.diagnosis.finding import sign
 from npformer.diagnosis.questions.losses import norm
 from npformer.diagnosis.questions.scales import LARGEST, usual_size
 from npformer.diagnosis.subject import arrays_by_path, size
@@ -34,7 +35,7 @@ def one_batch(subject):
         if last < enough:
             return
     message = f"in {n_steps} steps on a few rows, the loss goes from {loss:.3g} to {last:.3g}"
-    yield "one batch is not learned", message
+    yield sign("one batch is not learned", message)
 
 
 def loss_of_the_learned(subject):
@@ -103,7 +104,7 @@ def first_step(subject):
 
 
 def some_columns(x):
-    """Every so manyth column of a large array."""
+    """Columns of an array: all, or of a large array some at equal distances."""
     return np.atleast_1d(x)[..., :: max(1, x.size // LARGEST)].astype(np.float64)
 
 
@@ -119,7 +120,7 @@ def stale(subject):
     paths = [path for path, x in arrays.items() if not np.array_equal(x, current[path])]
     if paths:
         message = f"{len(paths)} arrays differ from the trainer's, such as {paths[0]}"
-        yield "stale parameters", message
+        yield sign("stale parameters", message)
 
 
 def direction(first):
@@ -128,11 +129,12 @@ def direction(first):
         if not gradient.any():
             continue
         if not change.any():
-            yield "wrong update", f"{path} has a gradient, and a step does not change it"
+            message = f"{path} has a gradient, and a step does not change it"
+            yield sign("wrong update", message)
             return
         if np.vdot(gradient, change) > 0:
             message = f"a step changes {path} along its gradient, so that the loss rises"
-            yield "wrong update", message
+            yield sign("wrong update", message)
             return
 
 
@@ -149,11 +151,12 @@ def rate(subject, first):
     has_warmup = rates[0] < highest / 3  # after which steps may be larger
     least = 1e-4 if subject.is_new else 1e-6  # small steps may be wanted after a training
     if ratio > (0.2 if has_warmup else 0.1):
-        yield "rate too large", message
+        yield sign("rate too large", message)
     elif ratio * early < least * highest:
-        yield "rate too small", f"{message}; up to step {SAMPLED[9]:,} no rate is above {early:.3g}"
+        message += f"; up to step {SAMPLED[9]:,} no rate is above {early:.3g}"
+        yield sign("rate too small", message)
     elif max(rates[:4]) == 0:
-        yield "rate too small", f"the rate is 0 up to step {SAMPLED[3]}"
+        yield sign("rate too small", f"the rate is 0 up to step {SAMPLED[3]}")
     else:
         yield from schedule(optimizer, subject.n_steps, subject.trainer.n_steps)
 
@@ -181,11 +184,13 @@ def schedule(optimizer, n_steps, n_made):
     end = steps[np.searchsorted(spent, 0.99 * spent[-1])]
     if end < n / 2 or (n > 9 and spent[-1] == spent[-3]):
         message = f"of all rates up to step {n}, 99% are spent by step {end}"
-        yield "rate too small", f"{message}, as if `total`, or a decay, were in epochs"
+        message += ", as if `total`, or a decay, were in epochs"
+        yield sign("rate too small", message)
     elif n_steps and n > 99 and rates.max() < highest / 4:  # fewer are a trial
         message = f"up to step {n}, the last, no rate is above {rates.max():.2g}"
         message += f", and it rises to {highest:.2g} later"
-        yield "rate too small", f"{message}, as if `warmup` were longer than the training"
+        message += ", as if `warmup` were longer than the training"
+        yield sign("rate too small", message)
 
 
 def expected_steps(optimizer, n_made):
@@ -202,7 +207,7 @@ def frozen(subject):
     new = arrays_by_path(subject.trainer.model.init(training.seed))
     names = [name for name in training.frozen if is_as_drawn(subject, name, new)]
     if names:
-        yield "frozen", f"{', '.join(names)} as they were drawn"
+        yield sign("frozen", f"{', '.join(names)} as they were drawn")
 
 
 def is_as_drawn(subject, name, new):
@@ -235,4 +240,4 @@ def unusual(subject, first):
         if is_unusual:
             value = getattr(optimizer, name, getattr(training, name, None))
             message = f"the gradient has the norm {length:.2g}, and entries near {usual:.1g}"
-            yield "unusual setting", f"{name}={value}; {message}"
+            yield sign("unusual setting", f"{name}={value}; {message}")
