@@ -1,4 +1,5 @@
-"""Runs in a process of its own: load a person's file, check one function of it, and write the verdict to a file.
+"""Runs in a process of its own: load a person's file, check one function of it, and write the
+verdict to a file.
 
     python -m npformer.exercises.child KEY FILE VERDICT SECONDS
 
@@ -37,7 +38,8 @@ ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *PARTS)}
 
 def main(key, file, answer_file, seconds):
     """Check the function of an exercise in a file."""
-    with open(answer_file, "r+b", buffering=0) as answer:  # before the person's code can put something in its place
+    # It is opened before the person's code can put something in its place.
+    with open(answer_file, "r+b", buffering=0) as answer:
         judge(ALL[key], file, answer, float(seconds))
 
 
@@ -52,17 +54,19 @@ def judge(exercise, file, answer, seconds):
     try:
         verdict = check_file(exercise, file, under_way)
     except Exception as error:
-        line = (
-            f"the checker stopped with {error_line(error)}: does your code change Python or NumPy, as np.sum = … does?"
-        )
+        advice = "does your code change Python or NumPy, as np.sum = … does?"
+        verdict = under_way.verdict(f"the checker stopped with {error_line(error)}: {advice}")
+    except BaseException as error:
+        # Such as KeyboardInterrupt, which only the person's code can raise here.
+        line = "" if under_way.complaint else f"it raises {error_text(error, file)}"
         verdict = under_way.verdict(line)
-    except BaseException as error:  # such as KeyboardInterrupt, which only the person's code can raise here
-        verdict = under_way.verdict("" if under_way.complaint else f"it raises {error_text(error, file)}")
     end(answer, verdict)
 
 
 def set_limits():
-    """Let a function that asks for too much memory, or writes too large a file, get an error, where a system can."""
+    """Let a function that asks for too much memory, or writes too large a file, get an error, where
+    a system can.
+    """
     with contextlib.suppress(ImportError):
         import resource
 
@@ -72,7 +76,9 @@ def set_limits():
 
 
 def use_reference():
-    """Let npformer's operations be computed by their math: kernels would be compiled in the time of the function."""
+    """Let npformer's operations be computed by their math: kernels would be compiled in the time of
+    the function.
+    """
     for name in npformer.__all__:
         operation = vars(reference).get(name)
         if hasattr(operation, "record"):
@@ -102,10 +108,11 @@ def check_file(exercise, file, under_way=None):
     except (Exception, SystemExit) as error:
         return Verdict("wrong", [f"running the file raises {error_text(error, file)}"])
     if exercise.function_name not in names:
-        close = get_close_matches(exercise.function_name, [name for name in names if callable(names[name])], 1)
+        functions = [name for name in names if callable(names[name])]
+        close = get_close_matches(exercise.function_name, functions, 1)
         but = f", but one called {close[0]}" if close else ""
-        line = f"the file has no function {exercise.function_name}{but}: expected {exercise.signature}"
-        return Verdict("wrong", [line])
+        missing = f"the file has no function {exercise.function_name}"
+        return Verdict("wrong", [f"{missing}{but}: expected {exercise.signature}"])
     return check_function(exercise, exercise.completed(names), file=file, under_way=under_way)
 
 
@@ -116,7 +123,8 @@ def run(source, file):
     module.__file__ = file
     sys.modules["exercise"] = module
     code = compile(source, file, "exec")
-    # Errors quote the lines that run, whatever the code puts in place of its file; of None, no file is read again.
+    # Errors quote the lines that run, whatever the code puts in place of its file: None says that
+    # no file is read again.
     linecache.cache[file] = len(source), None, decode_source(source).splitlines(keepends=True), file
     exec(code, vars(module))
     return vars(module)
@@ -131,22 +139,29 @@ def syntax_error_text(error):
 
 
 def watch(file, answer, seconds, under_way):
-    """Start a thread that says, when the time is over, which line was being executed, and ends the process."""
+    """Start a thread that says, when the time is over, which line was being executed, and ends the
+    process.
+    """
     main_thread = threading.get_ident()
 
     def wait():
         time.sleep(seconds)
         stack = traceback.extract_stack(sys._current_frames()[main_thread])
         lines = [frame.lineno for frame in stack if frame.filename == file]
-        where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})" if lines else ""
-        late = "" if under_way.complaint else f"{too_long(seconds)}{where}"  # else the search for a reason is late
+        where = ""
+        if lines:
+            where = f" (line {lines[-1]}: {linecache.getline(file, lines[-1]).strip()})"
+        # Otherwise it is the search for a reason that is late.
+        late = "" if under_way.complaint else f"{too_long(seconds)}{where}"
         end(answer, under_way.verdict(late))
 
     threading.Thread(target=wait, daemon=True).start()
 
 
 def end(answer, verdict):
-    """Write the verdict for the process that waits, and end this one without its threads and what ``atexit`` holds."""
+    """Write the verdict for the process that waits, and end this one without its threads and what
+    ``atexit`` holds.
+    """
     with ENDING:  # never released: the first verdict is the one
         answer.seek(0)
         answer.truncate(0)  # of what the person's code has written there

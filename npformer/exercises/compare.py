@@ -5,7 +5,11 @@ import warnings
 import numpy as np
 
 from npformer import tree
-from npformer.exercises.complaints import complaint_about_call, complaint_about_function, complaint_and_topic
+from npformer.exercises.complaints import (
+    complaint_about_call,
+    complaint_about_function,
+    complaint_and_topic,
+)
 from npformer.exercises.exercise import Case
 from npformer.exercises.reasons import reason
 from npformer.exercises.texts import line_of
@@ -16,7 +20,8 @@ SEED = 0
 
 
 def check_function(exercise, function, seed=SEED, file=None, under_way=None):
-    """Compare a function, of a person's file, with what is expected on every case. Returns a `Verdict`.
+    """Compare a function, of a person's file, with what is expected on every case. Returns a
+    `Verdict`.
 
     ``under_way`` is told what is being checked, for who ends the process before there is a verdict.
     """
@@ -35,7 +40,9 @@ def check_function(exercise, function, seed=SEED, file=None, under_way=None):
 
 
 def verdict_on_cases(exercise, function, seed, file, forward, under_way):
-    """The verdict on a function of which the forward pass, if it is asked for with the backward pass, is right."""
+    """The verdict on a function of which the forward pass, if it is asked for with the backward
+    pass, is right.
+    """
     cases = exercise.cases(np.random.default_rng(seed))
     trials: list[Trial] = []
     for case in cases:
@@ -49,14 +56,19 @@ def verdict_on_cases(exercise, function, seed, file, forward, under_way):
             return under_way.verdict()
         if under_way.complaint:
             noted = first_note(outcome.error)  # of results_of, or of some library
-            return under_way.verdict(reason=noted or reason(exercise, function, trials, cases[len(trials) :]))
-    wrong = verdict_in_float32(exercise, function, cases[0], file, under_way) if exercise.float64_from else None
+            not_tried = cases[len(trials) :]
+            words = noted or reason(exercise, function, trials, not_tried)
+            return under_way.verdict(reason=words)
+    if exercise.float64_from:
+        wrong = verdict_in_float32(exercise, function, cases[0], file, under_way)
+        if wrong:
+            return wrong
     how_many = "both" if len(cases) == 2 else f"all {len(cases)}"
-    return wrong or Verdict("solved", [f"right in {how_many} cases"])
+    return Verdict("solved", [f"right in {how_many} cases"])
 
 
 def verdict_in_float32(exercise, function, case, file, under_way):
-    """The verdict on a function that does something wrong where its arguments are float32, or None."""
+    """The verdict on a function that does something wrong in float32, or None."""
     case = Case(f"{case.what}, in float32", *map(in_float32, case.args))
     under_way.begin(exercise, case)
     outcome = call(exercise, function, case)
@@ -64,7 +76,8 @@ def verdict_in_float32(exercise, function, case, file, under_way):
         return under_way.verdict(complaint_about_call(exercise, outcome, file))
     for name, array in zip(exercise.results, outcome.arrays(), strict=False):
         if array.ndim and array.dtype != np.float32:
-            under_way.topic = f"{name} has dtype {array.dtype}, expected float32, as its arguments have"
+            expected = "float32, as its arguments have"
+            under_way.topic = f"{name} has dtype {array.dtype}, expected {expected}"
             return under_way.verdict(f"{under_way.topic}: {exercise.float64_from}")
     return None
 
@@ -78,7 +91,9 @@ def in_float32(x):
 
 
 def not_written(error, forward, file):
-    """The verdict on a function that has raised NotImplementedError, but whose forward pass may be right."""
+    """The verdict on a function that has raised NotImplementedError, but whose forward pass may be
+    right.
+    """
     if not forward:
         return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
     where = f", line {line_of(error, file)}" if file else ""
@@ -88,5 +103,6 @@ def not_written(error, forward, file):
 
 def first_note(error):
     """The first text that was added to an error by ``add_note``, or ""."""
-    notes = getattr(error, "__notes__", None)  # an attribute like any other: a program may set it to anything
+    # It is an attribute like any other: a program may set it to anything.
+    notes = getattr(error, "__notes__", None)
     return notes[0] if isinstance(notes, list) and notes and isinstance(notes[0], str) else ""

@@ -22,16 +22,21 @@ def complaint_about_function(exercise, function):
     parameters = inspect.signature(exercise.answer).parameters
     if takes(function, len(parameters)):
         return ""
-    return f"your function is {name}{inspect.signature(function)}, expected {name}({', '.join(parameters)})"
+    expected = f"{name}({', '.join(parameters)})"
+    return f"your function is {name}{inspect.signature(function)}, expected {expected}"
 
 
 def complaint_about_numpy(replaced):
     """The line that says what a person's code did to NumPy."""
-    return f"it replaces np.{replaced[0]}: leave NumPy as it is, and give what is yours another name"
+    return (
+        f"it replaces np.{replaced[0]}: leave NumPy as it is, and give what is yours another name"
+    )
 
 
 def complaint_and_topic(exercise, trial, file):
-    """The line that says what is wrong with an outcome, and the topic of a `Verdict`; or both are ""."""
+    """The line that says what is wrong with an outcome, and the topic of a `Verdict`; or both are
+    "".
+    """
     complaint = complaint_about_call(exercise, trial.outcome, file)
     if complaint:
         is_topic = isinstance(trial.outcome.error, ComplaintAboutGradients)
@@ -49,14 +54,15 @@ def complaint_about_call(exercise, outcome, file):
     if outcome.error is not None:
         return f"it raises {error_text(outcome.error, file)}"
     if outcome.changed:
-        return (
-            f"it changes its argument {outcome.changed[0]} in place: work on a new array, as in x = x - 1, not x -= 1"
-        )
+        advice = "work on a new array, as in x = x - 1, not x -= 1"
+        return f"it changes its argument {outcome.changed[0]} in place: {advice}"
     names = list(exercise.results)
     if outcome.value is None:
         return f"it returns None: is `return {', '.join(names)}` missing?"
     if len(names) > 1 and (not is_many(outcome.value) or len(outcome.value) != len(names)):
-        what = f"{kind(outcome.value)} of {len(outcome.value)}" if is_many(outcome.value) else kind(outcome.value)
+        what = kind(outcome.value)
+        if is_many(outcome.value):
+            what = f"{what} of {len(outcome.value)}"
         return f"it returns {what}, expected {len(names)} results: {', '.join(names)}"
     return ""
 
@@ -65,7 +71,8 @@ def complaint_about_results(exercise, value, expected):
     """The line that says what is wrong with the results, or ""."""
     if len(exercise.results) == 1:
         value, expected = [value], [expected]
-    for complaint_of in (complaint_about_form, complaint_about_result):  # a shape says more than a number
+    # A shape says more than a number, so all shapes come first.
+    for complaint_of in (complaint_about_form, complaint_about_result):
         for complaint in map(complaint_of, exercise.results, value, expected):
             if complaint:
                 return complaint
@@ -73,7 +80,9 @@ def complaint_about_results(exercise, value, expected):
 
 
 def complaint_about_form(name, value, expected):
-    """The line that says what is wrong with the type, the shape or the dtype of one result, or None."""
+    """The line that says what is wrong with the type, the shape or the dtype of one result, or
+    None.
+    """
     if value is None:
         return f"{name} is None, expected an array of shape {np.shape(expected)}"
     if isinstance(expected, list):
@@ -93,7 +102,9 @@ def complaint_about_form(name, value, expected):
 
 
 def complaint_about_result(name, value, expected):
-    """The line that says what is wrong with the numbers of a result that has the right form, or None."""
+    """The line that says what is wrong with the numbers of a result that has the right form, or
+    None.
+    """
     if isinstance(expected, list):
         return complaint_about_list(name, list(value), expected)
     value, expected = np.asarray(value), np.asarray(expected)
@@ -117,7 +128,9 @@ def complaint_about_list(name, value, expected):
 
 
 def has_dtype_of(value, expected):
-    """Whether an array has the dtype that is expected; integers may have another width, and floats more digits."""
+    """Whether an array has the dtype that is expected; integers may have another width, and floats
+    more digits.
+    """
     kinds = {value.dtype.kind, expected.dtype.kind}
     if kinds == {"f"}:
         return value.dtype.itemsize >= expected.dtype.itemsize
@@ -130,4 +143,5 @@ def close(value, expected):
         return value == expected
     finite = np.isfinite(expected)
     scale = np.abs(expected[finite]).max(initial=0) if expected.ndim else np.abs(expected)
-    return np.where(finite, np.abs(value - expected) <= TOLERANCE * scale + 1e-13, value == expected)
+    is_near = np.abs(value - expected) <= TOLERANCE * scale + 1e-13
+    return np.where(finite, is_near, value == expected)

@@ -16,7 +16,8 @@ from npformer.runtime.forks import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """A typical mistake: the answer with some text replaced, and what to tell a person who makes it.
+    """A typical mistake: the answer with some text replaced, and what to tell a person who makes
+    it.
 
     ``without_formula`` is told instead where the formula in the explanation is to be derived.
     """
@@ -40,7 +41,7 @@ class Complaint(Exception):
 
 
 class ComplaintAboutGradients(Complaint):
-    """What is wrong with the form of the gradients of parameters, about which a hint may say more."""
+    """What is wrong with the form of the gradients of parameters: a hint may say more."""
 
 
 class Case:
@@ -110,7 +111,9 @@ class Exercise:
         return f"def {self.function_name}{inspect.signature(self.answer)}:"
 
     def results_of(self, function, args):
-        """What is compared with what is expected: the results of a call. Raises Complaint if there are none."""
+        """What is compared with what is expected: the results of a call. Raises Complaint if there
+        are none.
+        """
         return function(*args)
 
     @property
@@ -134,7 +137,8 @@ class Exercise:
         for mistake in mistakes:
             for old, new in mistake.change.items():
                 if old not in source:
-                    raise ValueError(f"{self.name}: a mistake replaces {old!r}, which the answer does not contain")
+                    reason = "which the answer does not contain"
+                    raise ValueError(f"{self.name}: a mistake replaces {old!r}, {reason}")
                 source = source.replace(old, new)
         return self.function_from(source)
 
@@ -144,7 +148,10 @@ class Exercise:
 
         Two mistakes may be made at once; where the bugs are given, three may be left.
         """
-        answers = [WrongAnswer(self.with_mistakes(mistake), mistake.explanation) for mistake in self.mistakes]
+        answers = [
+            WrongAnswer(self.with_mistakes(mistake), mistake.explanation)
+            for mistake in self.mistakes
+        ]
         for source, explanation in slips(self.answer_source):
             answers.append(WrongAnswer(self.function_from(source), explanation, is_slip=True))
         for n_mistakes in (2, 3) if self.given else (2,):
@@ -152,7 +159,9 @@ class Exercise:
                 explanations = dict.fromkeys(mistake.explanation for mistake in several)
                 with contextlib.suppress(ValueError, SyntaxError):  # they change the same text
                     function = self.with_mistakes(*several)
-                    answers.append(WrongAnswer(function, "; and ".join(explanations), is_several=True))
+                    answers.append(
+                        WrongAnswer(function, "; and ".join(explanations), is_several=True)
+                    )
         return answers
 
 
@@ -199,7 +208,8 @@ class Task(Exercise):
 
 
 def gradients_of(forward, which=None):
-    """Return ``expected(dy, *args)``: the derivatives of Σ dy · forward(*args), each entry by the complex step.
+    """Return ``expected(dy, *args)``: the derivatives of Σ dy · forward(*args), each entry by the
+    complex step.
 
     Parameters
     ----------

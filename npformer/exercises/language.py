@@ -1,7 +1,7 @@
 """Small languages, as stand-ins for a model in the exercises about decoding.
 
-Each function returns another one, from the tokens so far to the numbers of the next token. A sequence that contains
-the end token has no next token, so asking for it is an error.
+Each function returns another one, from the tokens so far to the numbers of the next token. A
+sequence that contains the end token has no next token, so asking for it is an error.
 """
 
 import numpy as np
@@ -16,7 +16,8 @@ def random_words(seed, n_words, eos=1):
     """Log-probabilities that are random, but always the same after the same tokens."""
 
     def log_p(tokens):
-        x = np.random.default_rng([seed, *(token % 97 for token in unfinished(tokens, eos))]).normal(size=n_words)
+        numbers = [token % 97 for token in unfinished(tokens, eos)]
+        x = np.random.default_rng([seed, *numbers]).normal(size=n_words)
         return x - np.log(np.exp(x).sum())
 
     return log_p

@@ -6,7 +6,8 @@ from npformer.exercises.transformer.page import PAGE
 
 page = PAGE.module
 SENTENCE = 'e₂ of "that is a good idea"'
-TARGET = np.array([0.0, 1.0, -1.0])  # the loss is ½ |e₂′ - target|², as in docs/gradients/residual.md
+# The loss is ½ |e₂′ - target|², as in docs/gradients/residual.md.
+TARGET = np.array([0.0, 1.0, -1.0])
 
 e = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0], [0, 2, 0], [2, 0, 0]])
 W_q = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, 1]])

@@ -24,7 +24,9 @@ PR_SET_CHILD_SUBREAPER = 36  # of prctl, which only Linux has
 
 
 def check_in_process(key, file, seconds=SECONDS):
-    """Check the function of an exercise in a file. Returns the `Verdict` and what the function has printed."""
+    """Check the function of an exercise in a file. Returns the `Verdict` and what the function has
+    printed.
+    """
     number, name = tempfile.mkstemp()
     try:
         with open(number, "rb") as answer, adoption():
@@ -58,18 +60,30 @@ def run_child(arguments, answer, seconds):
 
 
 def environment():
-    """The variables of the process: one thread of BLAS is enough, and npformer is found where this one is."""
-    paths = [str(Path(npformer.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    """The variables of the process: one thread of BLAS is enough, and npformer is found where this
+    one is.
+    """
+    paths = [
+        str(Path(npformer.__file__).parents[1]),
+        *os.environ.get("PYTHONPATH", "").split(os.pathsep),
+    ]
     path = os.pathsep.join(filter(None, paths))  # an empty entry would be the current folder
-    ours = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    return os.environ | ours | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return os.environ | {
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONIOENCODING": "utf-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
 
 
 def read(answer, code):
     """The verdict that the process has written; what ended the process if there is none.
 
-    This is the file that was opened before the process began, also if the function has put a pipe or a device in its
-    place, and no more of it is read than a verdict has.
+    This is the file that was opened before the process began, also if the function has put a pipe
+    or a device in its place, and no more of it is read than a verdict has.
     """
     answer.seek(0)
     text = answer.read(LONGEST).decode("utf-8", "replace")
@@ -102,7 +116,9 @@ def end(child, others):
 
 @contextlib.contextmanager
 def adoption():
-    """Become the parent of every process that a child, or a child's child, leaves behind; on Linux only."""
+    """Become the parent of every process that a child, or a child's child, leaves behind; on Linux
+    only.
+    """
     set_adopting(True)
     try:
         yield
@@ -111,7 +127,9 @@ def adoption():
 
 
 def set_adopting(is_adopting):
-    """Say whether orphans among the descendants of this process become its children, not those of process 1."""
+    """Say whether orphans among the descendants of this process become its children, not those of
+    process 1.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_adopting), 0, 0, 0)
 
@@ -121,7 +139,8 @@ def children():
     numbers = set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
-            _, _, fields = file.read_text(errors="replace").rpartition(")")  # the name before it may have spaces
+            # The name before it may have spaces.
+            _, _, fields = file.read_text(errors="replace").rpartition(")")
             parent = int(fields.split()[1])
             if parent == os.getpid():
                 numbers.add(int(file.parent.name))

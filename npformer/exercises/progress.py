@@ -1,7 +1,9 @@
-"""What a person has done: which exercises are solved, where their files are, and which hints were given.
+"""What a person has done: which exercises are solved, where their files are, and which hints were
+given.
 
-``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was right, and
-``diagnoses`` what the last check has said of an exercise that was wrong, until a hint was shown after it.
+``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was
+right, and ``diagnoses`` what the last check has said of an exercise that was wrong, until a hint
+was shown after it.
 """
 
 import json
@@ -48,9 +50,10 @@ class Progress:
 
     @classmethod
     def read(cls):
-        """What the file of the current folder has; nothing if there is none, or if it is damaged."""
+        """What the file of the current folder has: nothing if it is missing or damaged."""
         if FOLDER.exists() and not FOLDER.is_dir():
-            raise UserError(f"{FOLDER} is a file, but the folder of your exercises has this name: move it away")
+            reason = "but the folder of your exercises has this name: move it away"
+            raise UserError(f"{FOLDER} is a file, {reason}")
         try:
             return cls.from_text(read_source(FILE))
         except FileNotFoundError:
@@ -60,10 +63,8 @@ class Progress:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             aside = name_for_damaged(FILE)
             FILE.rename(aside)
-            print(
-                f"{FILE} is damaged: it is now {aside}. Which exercises are solved is forgotten; check them again",
-                file=sys.stderr,
-            )
+            consequence = "Which exercises are solved is forgotten; check them again"
+            print(f"{FILE} is damaged: it is now {aside}. {consequence}", file=sys.stderr)
             return cls()
 
     @classmethod
@@ -94,9 +95,15 @@ class Progress:
 
 
 def numbers_of(shown, name):
-    """The numbers of the hints of an exercise that were shown. Older files have only how many: the first ones."""
+    """The numbers of the hints of an exercise that were shown. Older files have only how many: the
+    first ones.
+    """
     numbers = list(range(1, shown + 1)[:MOST_HINTS]) if type(shown) is int else shown
-    if isinstance(numbers, list) and all(type(number) is int and 1 <= number <= MOST_HINTS for number in numbers):
+    possible = range(1, MOST_HINTS + 1)
+    if isinstance(numbers, list) and all(
+        type(each) is int and each in possible for each in numbers
+    ):
         return numbers
-    advice = f"expected the numbers of hints that were shown, from 1 to {MOST_HINTS}, as in [1, 2]: write them, or []"
-    raise UserError(f'{FILE}: "hints" has {shown!r:.40} for {name!r:.40}, {advice}')
+    expected = f"the numbers of hints that were shown, from 1 to {MOST_HINTS}, as in [1, 2]"
+    problem = f'"hints" has {shown!r:.40} for {name!r:.40}'
+    raise UserError(f"{FILE}: {problem}, expected {expected}: write them, or []")

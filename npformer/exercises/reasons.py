@@ -1,4 +1,6 @@
-"""Why a function may be wrong: what is known to do the same, or how its results are related to the right ones."""
+"""Why a function may be wrong: what is known to do the same, or how its results are related to the
+right ones.
+"""
 
 import os
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,22 +13,32 @@ from npformer.exercises.trial import Trial, as_array, call, copied, is_many
 
 
 def reason(exercise, function, trials, cases):
-    """Why a function may be wrong, in words, or "". A reason has to hold in all cases, not only in the failed one.
+    """Why a function may be wrong, in words, or "". A reason has to hold in all cases, not only in
+    the failed one.
 
     The last trial is the one that failed; the cases are those that were not tried.
     """
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):  # it was shown before
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        # What the function prints was shown before.
         trials = [trials[-1], *trials[:-1]]
         for case in cases:
-            trials.append(Trial(case, call(exercise, function, case), exercise.expected(*copied(case.args))))
-        return explanation(exercise, trials) or exchange(exercise, trials) or resemblance(exercise, trials) or ""
+            outcome = call(exercise, function, case)
+            trials.append(Trial(case, outcome, exercise.expected(*copied(case.args))))
+        return (
+            explanation(exercise, trials)
+            or exchange(exercise, trials)
+            or resemblance(exercise, trials)
+            or ""
+        )
 
 
 def explanation(exercise, trials):
-    """What explains a wrong answer that does what the function did; that it does so in all cases is preferred.
+    """What explains a wrong answer that does what the function did; that it does so in all cases is
+    preferred.
 
-    A slip that is possible in many functions has to be the only one, if it shows in an error alone. Where nothing but
-    NaN was returned, several mistakes at once are no explanation: too many pairs do the same.
+    A slip that is possible in many functions has to be the only one, if it shows in an error alone.
+    Where nothing but NaN was returned, several mistakes at once are no explanation: too many pairs
+    do the same.
     """
     has_shown_a_number = has_number(trials[0].outcome)
     has_shown_nan_alone = not has_shown_a_number and trials[0].outcome.error is None
@@ -58,21 +70,25 @@ def does_the_same_everywhere(outcomes, trials):
 
 
 def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
-    """Whether a wrong answer does what the function did in every trial but those in which it returned no number.
+    """Whether a wrong answer does what the function did in every trial but those in which it
+    returned no number.
 
     Of these nothing is known, but the answer must be wrong there, too.
     """
     for outcome, trial in zip(outcomes, trials, strict=True):
         if does_the_same(outcome, trial.outcome):
             continue
-        complaint, _ = complaint_and_topic(exercise, Trial(trial.case, outcome, trial.expected), None)
+        of_answer = Trial(trial.case, outcome, trial.expected)
+        complaint, _ = complaint_and_topic(exercise, of_answer, None)
         if has_number(trial.outcome) or not complaint:
             return False
     return True
 
 
 def has_number(outcome):
-    """Whether there is a number in the results. Errors and results of NaN look like those of many mistakes."""
+    """Whether there is a number in the results. Errors and results of NaN look like those of many
+    mistakes.
+    """
     if outcome.error is not None:
         return False
     return any(x.dtype.kind != "f" or np.isfinite(x).any() for x in outcome.arrays())
@@ -81,7 +97,8 @@ def has_number(outcome):
 def does_the_same(a, b):
     """Whether two outcomes are the same error, or equal values."""
     if a.error is not None or b.error is not None:
-        return error_line(a.error) == error_line(b.error) if a.error is not None and b.error is not None else False
+        both_raise = a.error is not None and b.error is not None
+        return both_raise and error_line(a.error) == error_line(b.error)
     if a.changed != b.changed:
         return False
     return values_agree(a.value, b.value)
@@ -101,7 +118,8 @@ def values_agree(a, b):
 
 def exchange(exercise, trials):
     """Which results are in each other's place, the same in every case that is wrong; or None."""
-    orders = [order_of(*results_of(exercise, trial)) for trial in trials if first_wrong(exercise, trial)]
+    wrong = [trial for trial in trials if first_wrong(exercise, trial)]
+    orders = [order_of(*results_of(exercise, trial)) for trial in wrong]
     if not orders or not orders[0] or any(order != orders[0] for order in orders):
         return None
     names = list(exercise.results)
@@ -123,9 +141,12 @@ def order_of(values, wanted):
 
 
 def resemblance(exercise, trials):
-    """A simple relation between the first wrong result and the expected one, the same in every case, or None."""
+    """A simple relation between the first wrong result and the expected one, the same in every
+    case, or None.
+    """
     found = [first_wrong(exercise, trial) for trial in trials]
-    wrong = [each for each in found if each and each[1].size > 1]  # one number is a multiple of any other
+    # One number is a multiple of any other.
+    wrong = [each for each in found if each and each[1].size > 1]
     relations = [relation(*each) for each in wrong]
     if not relations or not relations[0] or wrong[0] is not found[0]:
         return None
@@ -135,7 +156,9 @@ def resemblance(exercise, trials):
 
 
 def first_wrong(exercise, trial):
-    """The name, the array and the expected array of the first result that is not right, or None if all are right."""
+    """The name, the array and the expected array of the first result that is not right, or None if
+    all are right.
+    """
     for name, value, want in zip(exercise.results, *results_of(exercise, trial), strict=False):
         if not agrees(value, want):
             return name, value, want
@@ -157,7 +180,9 @@ def agrees(value, want):
 
 
 def relation(name, value, want):
-    """How an array of numbers is related to the one that is wanted: its name, the kind and the words; or None."""
+    """How an array of numbers is related to the one that is wanted: its name, the kind and the
+    words; or None.
+    """
     if value.dtype.kind != "f" or want.dtype.kind != "f" or not has_dtype_of(value, want):
         return None
     if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():
@@ -167,11 +192,13 @@ def relation(name, value, want):
     square = float((want * want).sum())
     factor = float((value * want).sum()) / square if square else 0.0
     if factor and not np.isclose(factor, 1, rtol=1e-6) and close(value, want * factor).all():
-        sign = np.isclose(factor, -1)
         square = factor**2
         is_whole = [np.isclose(x, round(x), rtol=1e-9, atol=0) for x in (factor, square)]
         root = f" = √{square:.0f}" if factor > 0 and is_whole == [False, True] else ""
-        return name, "factor", "has the wrong sign" if sign else f"is what is expected times {factor:.6g}{root}"
+        words = f"is what is expected times {factor:.6g}{root}"
+        if np.isclose(factor, -1):
+            words = "has the wrong sign"
+        return name, "factor", words
     if np.ptp(value - want) <= TOLERANCE * max(1, np.abs(want).max()):
         return name, "shift", f"is what is expected plus {(value - want).flat[0]:.6g} in each entry"
     return None

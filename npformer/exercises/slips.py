@@ -1,4 +1,6 @@
-"""Slips that are possible in every function with axes: changes of an answer's text, each with its explanation."""
+"""Slips that are possible in every function with axes: changes of an answer's text, each with its
+explanation.
+"""
 
 import re
 from itertools import combinations
@@ -9,10 +11,19 @@ SLIPS = (  # a pattern, what takes its place, and the explanation
     (
         f"{CALL}, keepdims=True",
         r"\1",
-        f"keepdims=True is missing: without it the result {REDUCTION} loses its axis, and no longer fits its rows",
+        f"keepdims=True is missing: without it the result {REDUCTION} loses its axis, and no "
+        "longer fits its rows",
     ),
-    (f"{CALL}axis=-1, ", r"\1", f"axis=-1 {REDUCTION} is missing: this is one number of the whole array, not of a row"),
-    (f"{CALL}axis=-1", r"\1axis=0", f"the axis {REDUCTION} is the first one: the numbers of a row lie along axis=-1"),
+    (
+        f"{CALL}axis=-1, ",
+        r"\1",
+        f"axis=-1 {REDUCTION} is missing: this is one number of the whole array, not of a row",
+    ),
+    (
+        f"{CALL}axis=-1",
+        r"\1axis=0",
+        f"the axis {REDUCTION} is the first one: the numbers of a row lie along axis=-1",
+    ),
     (
         f"{CALL}axis=-1",
         r"\1axis=1",
@@ -21,7 +32,8 @@ SLIPS = (  # a pattern, what takes its place, and the explanation
     (
         r"\.swapaxes\(-1, -2\)",
         ".T",
-        "the swapped axes are not the last two, as in .T, which also swaps batch and heads: x.swapaxes(-1, -2)",
+        "the swapped axes are not the last two, as in .T, which also swaps batch and heads: "
+        "x.swapaxes(-1, -2)",
     ),
 )
 

@@ -9,11 +9,15 @@ SHOWS = {"attention/heads", "attention/masks", "gradients/residual", "training/a
     f"gradients/{name}" for name in ("attention", "cross-entropy", "heads", "layer-norm", "linear")
 }
 
-OF_FLOAT32 = "Where the arguments are float32, what is returned has to be float32, too: float64 is slower."
+OF_FLOAT32 = (
+    "Where the arguments are float32, what is returned has to be float32, too: float64 is slower."
+)
 
 
 def starting_text(exercise):
-    """The task as a docstring, and the function without its body; with its bugs, if there are some to find."""
+    """The task as a docstring, and the function without its body; with its bugs, if there are some
+    to find.
+    """
     return (
         f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
         f"{explained(exercise)}\n"

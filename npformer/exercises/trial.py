@@ -7,12 +7,15 @@ import numpy as np
 
 from npformer.exercises.exercise import Case
 
-NUMPY = dict(vars(np))  # before a person's file runs, which may put something else in the place of a name
+# Before a person's file runs, which may put something else in the place of a name.
+NUMPY = dict(vars(np))
 
 
 @dataclass
 class Outcome:
-    """What a call did: its value, or the error it raised, the arguments it changed, and the names of NumPy."""
+    """What a call did: its value, or the error it raised, the arguments it changed, and the names
+    of NumPy.
+    """
 
     value: object = None
     error: BaseException | None = None
@@ -43,7 +46,8 @@ def call(exercise, function, case):
         return Outcome(error=error, replaced=put_back())
     replaced = put_back()  # before anything is compared
     names = exercise.arguments
-    changed = [name for name, x, before in zip(names, args, kept, strict=True) if not is_same(x, before)]
+    pairs = zip(names, args, kept, strict=True)
+    changed = [name for name, x, before in pairs if not is_same(x, before)]
     return Outcome(value, changed=changed, replaced=replaced)
 
 
@@ -59,7 +63,9 @@ def takes(function, n):
 
 
 def put_back():
-    """Give the names of NumPy what they had before a person's file replaced it; the names for which this was needed."""
+    """Give the names of NumPy what they had before a person's file replaced it; the names for which
+    this was needed.
+    """
     names = vars(np)
     replaced = [name for name, value in NUMPY.items() if names.get(name) is not value]
     for name in replaced:
@@ -84,10 +90,13 @@ def copy_of(x):
 def is_same(x, before):
     """Whether an argument is still what it was."""
     if isinstance(before, dict):
-        return isinstance(x, dict) and x.keys() == before.keys() and all(is_same(x[name], before[name]) for name in x)
+        if not isinstance(x, dict) or x.keys() != before.keys():
+            return False
+        return all(is_same(x[name], before[name]) for name in x)
     if not isinstance(before, (np.ndarray, list)):
         return True
-    return type(x) is type(before) and np.array_equal(x, before, equal_nan=np.asarray(before).dtype.kind == "f")
+    may_have_nan = np.asarray(before).dtype.kind == "f"
+    return type(x) is type(before) and np.array_equal(x, before, equal_nan=may_have_nan)
 
 
 def is_many(value):

@@ -20,8 +20,9 @@ class Verdict:
     reason : str
         What may be the reason, if one was found.
     topic : str
-        What is wrong with a result, or which direction is not written: a hint may be about that. Empty where the
-        function raises an error or returns no results, as such words are not about the mathematics.
+        What is wrong with a result, or which direction is not written: a hint may be about that.
+        Empty where the function raises an error or returns no results, as such words are not about
+        the mathematics.
     """
 
     state: str

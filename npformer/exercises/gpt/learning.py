@@ -31,12 +31,16 @@ CROSS_ENTROPY = part(
             {"return -(wanted": "return (wanted"},
             "the loss has the wrong sign: -log p of the right character is positive",
         ),
-        Mistake({"(np.exp(log_p) - wanted)": "(wanted - np.exp(log_p))"}, explanations.SIGN_OF_GRADIENT),
+        Mistake(
+            {"(np.exp(log_p) - wanted)": "(wanted - np.exp(log_p))"}, explanations.SIGN_OF_GRADIENT
+        ),
         Mistake(
             {MEAN_OF_GRADIENT: "wanted)"},
             "the gradient is not divided by the number of characters: the loss is a mean",
         ),
-        Mistake({MEAN_OF_LOSS: ".sum(), ("}, "the loss is the mean over the characters, not the sum"),
+        Mistake(
+            {MEAN_OF_LOSS: ".sum(), ("}, "the loss is the mean over the characters, not the sum"
+        ),
         Mistake(
             {MEAN_OF_LOSS: ".sum(), (", MEAN_OF_GRADIENT: "wanted)"},
             "the loss is the mean over the characters, not the sum; so is its gradient",
@@ -54,29 +58,45 @@ CROSS_ENTROPY = part(
             "the gradient is divided by B: there are B T characters",
         ),
         Mistake(
-            {MEAN_OF_GRADIENT: "wanted) / wanted.size"}, "the gradient is divided by B T V: there are B T characters"
+            {MEAN_OF_GRADIENT: "wanted) / wanted.size"},
+            "the gradient is divided by B T V: there are B T characters",
         ),
         Mistake(
-            {"np.exp(log_p) - wanted": "np.exp(log_p)"}, "the 1 of the right character is not subtracted: p - wanted"
+            {"np.exp(log_p) - wanted": "np.exp(log_p)"},
+            "the 1 of the right character is not subtracted: p - wanted",
         ),
-        Mistake({"np.exp(log_p) - wanted": "log_p - wanted"}, "p is wanted in the gradient, not log p"),
         Mistake(
-            {"-(wanted * log_p).sum() / wanted.sum()": "-(wanted * log_p)[:, -1].sum() / len(wanted)"},
+            {"np.exp(log_p) - wanted": "log_p - wanted"}, "p is wanted in the gradient, not log p"
+        ),
+        Mistake(
+            {
+                "-(wanted * log_p).sum() / wanted.sum()": "-(wanted * log_p)[:, -1].sum() / len(wanted)"
+            },
             "this is the loss of the last position: every position predicts a character, and all count",
         ),
         Mistake(
             {"shifted - np.log(np.exp(shifted)": "shifted - np.log2(np.exp(shifted)"},
             "the natural logarithm is wanted, np.log",
         ),
-        Mistake({"-(wanted * log_p)": "-(wanted * np.exp(log_p))"}, "the logarithm of p is missing in the loss"),
+        Mistake(
+            {"-(wanted * log_p)": "-(wanted * np.exp(log_p))"},
+            "the logarithm of p is missing in the loss",
+        ),
         Mistake({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW),
         Mistake(
-            {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},
+            {
+                "shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"
+            },
             LOG_OF_0,
         ),
-        Mistake({"(wanted * log_p).sum()": "np.log((wanted * np.exp(log_p)).sum(axis=-1)).sum()"}, LOG_OF_0),
         Mistake(
-            {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits) + 1e-9)"},
+            {"(wanted * log_p).sum()": "np.log((wanted * np.exp(log_p)).sum(axis=-1)).sum()"},
+            LOG_OF_0,
+        ),
+        Mistake(
+            {
+                "shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits) + 1e-9)"
+            },
             "a small number in the logarithm hides log(0), and is wrong: compute x - log Σ exp(x) without the quotient",
         ),
     ),
@@ -124,7 +144,9 @@ def write_cases(rng):
     def case(what, n_read, n_more, temperature, context, vocab=7):
         params = model(rng, 8, vocab=vocab)
         ids = rng.integers(0, vocab, n_read)
-        return Case(what, params, ids, 2, n_more, Draws(int(rng.integers(1000))), temperature, context)
+        return Case(
+            what, params, ids, 2, n_more, Draws(int(rng.integers(1000))), temperature, context
+        )
 
     return [
         case("one character after another", 1, 1, 1.0, 4, vocab=3),
@@ -143,8 +165,13 @@ WRITE = part(
     label="write",
     cases=write_cases,
     mistakes=(
-        Mistake({"/ temperature": "* temperature"}, "the logits are divided by the temperature, not multiplied"),
-        Mistake({" / temperature": ""}, "the temperature is not used: the logits are divided by it"),
+        Mistake(
+            {"/ temperature": "* temperature"},
+            "the logits are divided by the temperature, not multiplied",
+        ),
+        Mistake(
+            {" / temperature": ""}, "the temperature is not used: the logits are divided by it"
+        ),
         Mistake(
             {DIVIDED: "softmax(logits[0, -1]) / temperature"},
             "the temperature divides the logits, before softmax, not p",
@@ -157,7 +184,10 @@ WRITE = part(
             {"rng.choice(len(p), p=p)": "p.argmax()"},
             "this takes the most probable character: draw one, with rng.choice",
         ),
-        Mistake({", p=p": ""}, "every character is drawn with the same probability: rng.choice needs p=p"),
+        Mistake(
+            {", p=p": ""},
+            "every character is drawn with the same probability: rng.choice needs p=p",
+        ),
         Mistake(
             {"ids[None, -context:]": "ids[None]"},
             "the model reads the whole text: it reads the last characters alone, as many as context says",
@@ -172,7 +202,8 @@ WRITE = part(
             "the oldest character is dropped: only what the model reads is cut, not the text",
         ),
         Mistake(
-            {"-context:": ":context"}, "this is the beginning of the text: the model reads its end, ids[-context:]"
+            {"-context:": ":context"},
+            "this is the beginning of the text: the model reads its end, ids[-context:]",
         ),
         Mistake(
             {"    return ids": "    return ids[-n_more:]"},
@@ -184,10 +215,12 @@ WRITE = part(
         ),
         Mistake({"range(n_more)": "range(n_more - 1)"}, "there is one character too few"),
         Mistake(
-            {APPEND: "ids = np.append(rng.choice(len(p), p=p), ids)"}, "a new character is put at the end of the text"
+            {APPEND: "ids = np.append(rng.choice(len(p), p=p), ids)"},
+            "a new character is put at the end of the text",
         ),
         Mistake(
-            {"ids[None, -context:]": "ids[-context:]"}, "gpt reads a batch of passages: ids[None, …] is a batch of one"
+            {"ids[None, -context:]": "ids[-context:]"},
+            "gpt reads a batch of passages: ids[None, …] is a batch of one",
         ),
     ),
     result_names=("ids",),

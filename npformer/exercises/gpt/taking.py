@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from npformer.exercises.gpt.track import GPT
 from npformer.exercises.track.file import digests, stub
+from npformer.exercises.track.page import functions_in
 
 
 class Taken(NamedTuple):
@@ -22,7 +23,9 @@ def shared_functions(track):
     ours = GPT.page
     theirs = track.page
     return [
-        name for name in ours.functions if name in theirs.functions and ours.source_of(name) == theirs.source_of(name)
+        name
+        for name in ours.functions
+        if name in theirs.functions and ours.source_of(name) == theirs.source_of(name)
     ]
 
 
@@ -43,7 +46,7 @@ def solved_functions(track, text, sources):
     list of Taken
     """
     now = digests(track, text)
-    nodes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    nodes = functions_in(ast.parse(text))
     found = []
     for name in shared_functions(track):
         keys = [part.key for part in track.parts.values() if part.function_name == name]

@@ -36,7 +36,8 @@ class Writer:
         self.model = SimpleNamespace(**names)
         self.characters = Characters(text)
         self.read, self.new = np.split(self.characters.ids, [len(text) * 9 // 10])
-        self.rng, self.other = np.random.default_rng(seed).spawn(2)  # what is shown does not change what is learned
+        # What is shown does not change what is learned.
+        self.rng, self.other = np.random.default_rng(seed).spawn(2)
         self.params = self.model.init(self.rng, len(self.characters.characters), **SIZES)
 
     def passages(self, ids, rng, size):
@@ -57,7 +58,11 @@ class Writer:
                 lr = PEAK * min(step / WARMUP, (n_steps + 1 - step) / n_steps)
                 self.model.adam_step(self.params, grads, means, step, lr)
                 seconds = time.perf_counter() - start
-                bar.advance(SimpleNamespace(step=step, loss=loss, lr=lr, n_tokens=BATCH * LENGTH, seconds=seconds))
+                bar.advance(
+                    SimpleNamespace(
+                        step=step, loss=loss, lr=lr, n_tokens=BATCH * LENGTH, seconds=seconds
+                    )
+                )
 
     def show(self, step):
         """Print a line about the model after so many steps."""

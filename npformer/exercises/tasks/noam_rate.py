@@ -22,7 +22,8 @@ def cases(rng):
 
 
 def expected(step, d_model, warmup):
-    return np.float64(nf.noam(d_model, warmup)(step))  # imported with this call, as it takes half a second
+    # It is imported by this call, as that takes half a second.
+    return np.float64(nf.noam(d_model, warmup)(step))
 
 
 exercise = Task(
@@ -39,7 +40,10 @@ exercise = Task(
     expected=expected,
     cases=cases,
     mistakes=(
-        Mistake({"min(": "max("}, "the larger of the two is taken: the rate then falls first and rises later"),
+        Mistake(
+            {"min(": "max("},
+            "the larger of the two is taken: the rate then falls first and rises later",
+        ),
         Mistake(
             {"warmup**-1.5": "warmup**-0.5"},
             "the exponent of warmup is -1.5: both terms have to be equal at step = warmup",
@@ -50,7 +54,12 @@ exercise = Task(
         ),
         Mistake({"d_model**-0.5 * ": ""}, "the factor D^-½ is missing"),
         Mistake({"d_model**-0.5": "d_model**0.5"}, "the sign of the exponent of D is wrong"),
-        Mistake({"step**-0.5": "step**-1"}, "after the warm-up the rate falls with 1/√step, not 1/step"),
+        Mistake(
+            {"step**-0.5": "step**-1"}, "after the warm-up the rate falls with 1/√step, not 1/step"
+        ),
     ),
-    hints=("x^-½ is x**-0.5.", "Before step = warmup the second term is smaller, afterwards the first."),
+    hints=(
+        "x^-½ is x**-0.5.",
+        "Before step = warmup the second term is smaller, afterwards the first.",
+    ),
 )

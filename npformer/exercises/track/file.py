@@ -1,19 +1,24 @@
-"""The person's file: the page with the functions of the exercises left to write, and what runs of it."""
+"""The person's file: the page with the functions of the exercises left to write, and what runs of
+it.
+"""
 
 import ast
 import hashlib
 from textwrap import indent
 
 from npformer.exercises.start import task_text
+from npformer.exercises.track.page import functions_in
 
 
 def starting_text(track, taken=None):
     """The page with stubs in place of the functions that are exercises.
 
-    ``taken`` has the texts of functions, by name, that stand in place of a stub or of a given function.
+    ``taken`` has the texts of functions, by name, that stand in place of a stub or of a given
+    function.
     """
     names = {part.function_name for part in track.parts.values()}
-    new = {name: stub(track, name) for name in track.page.functions if name in names} | (taken or {})
+    new = {name: stub(track, name) for name in track.page.functions if name in names}
+    new |= taken or {}
     if track.exercises_first:
         return track.header + in_order(track, new)
     text = track.page.text
@@ -37,7 +42,8 @@ def in_order(track, new):
     blocks = [
         "# The exercises, in the order of their numbers\n",
         *[new[name] for name in names],
-        "# Given. Some of these resemble an answer: read them after you have solved the exercises above\n",
+        "# Given. Some of these resemble an answer: read them after you have solved the exercises "
+        "above\n",
         *given,
         "".join(below).strip() + "\n",
     ]
@@ -45,7 +51,9 @@ def in_order(track, new):
 
 
 def stub(track, name):
-    """A function of the page with the tasks of its exercises in its docstring, and without its body."""
+    """A function of the page with the tasks of its exercises in its docstring, and without its
+    body.
+    """
     function = track.page.functions[name]
     parts = [part for part in track.parts.values() if part.function_name == name]
     first = (ast.get_docstring(function) or "").splitlines()
@@ -72,24 +80,31 @@ def text_of(track, part):
 
 
 def digests(track, text):
-    """A digest of what each exercise checks in the person's file: of its function, without a later backward pass.
+    """A digest of what each exercise checks in the person's file: of its function, without a later
+    backward pass.
 
     What the person has written beside the functions of the page counts for all.
     """
-    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    functions = functions_in(ast.parse(text))
     beside = [node for name, node in functions.items() if name not in track.page.functions]
-    return {part.key: digest(functions.get(part.function_name), part, beside) for part in track.parts.values()}
+    return {
+        part.key: digest(functions.get(part.function_name), part, beside)
+        for part in track.parts.values()
+    }
 
 
 def digest(function, part, beside):
     """A digest of a function as Python reads it, so that its comments and spaces do not count."""
     nodes = [function.args, *function.body, *beside] if function else []
-    counted = [node for node in nodes if not part.has_later_backward or getattr(node, "name", "") != "backward"]
-    return hashlib.sha256("".join(map(ast.dump, counted)).encode()).hexdigest()[:16]
+    if part.has_later_backward:
+        nodes = [node for node in nodes if getattr(node, "name", "") != "backward"]
+    return hashlib.sha256("".join(map(ast.dump, nodes)).encode()).hexdigest()[:16]
 
 
 def complete(track, names, solved):
-    """Put the functions of the page in place of those that are not solved, among the names of the person's file."""
+    """Put the functions of the page in place of those that are not solved, among the names of the
+    person's file.
+    """
     parts = track.parts.values()
     if solved >= {part.key for part in parts}:
         return  # the file alone
@@ -98,7 +113,9 @@ def complete(track, names, solved):
     for part in parts:
         if part.key in solved and part.function_name in own:
             mine, given = own[part.function_name], names[part.function_name]
-            names[part.function_name] = with_backward(mine, given) if part.has_later_backward else mine
+            if part.has_later_backward:
+                mine = with_backward(mine, given)
+            names[part.function_name] = mine
 
 
 def with_backward(mine, given):

@@ -12,7 +12,8 @@ class Page:
     Attributes
     ----------
     file : Path
-        Where it is: in a clone in ``docs``, in an installed package beside this file, where setup.py puts it.
+        Where it is: in a clone in ``docs``, in an installed package beside this file, where
+        setup.py puts it.
     text : str
     functions : dict
         The parsed functions, by name.
@@ -24,8 +25,7 @@ class Page:
         in_clone = Path(__file__).parents[3] / "docs" / name
         self.file = beside if beside.exists() else in_clone
         self.text = self.file.read_text(encoding="utf-8")
-        tree = ast.parse(self.text)
-        self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self.functions = functions_in(ast.parse(self.text))
         self.module = self._load()
 
     def _load(self):
@@ -63,3 +63,8 @@ class Page:
             return self.source_of(name)
         stub = f"{inner.splitlines()[0]}\n        raise NotImplementedError\n"
         return self.source_of(name).replace(inner, stub)
+
+
+def functions_in(tree):
+    """The parsed functions of a file, by name."""
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

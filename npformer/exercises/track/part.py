@@ -1,4 +1,6 @@
-"""A part of a model: an exercise whose function returns ``y, backward``, as the building blocks of a page do."""
+"""A part of a model: an exercise whose function returns ``y, backward``, as the building blocks of
+a page do.
+"""
 
 import inspect
 import traceback
@@ -34,12 +36,14 @@ class Part(Exercise):
     result_names : tuple of str
         Without the gradients.
     gradients : tuple of str
-        The names of what ``backward`` returns, "grads" for those of the parameters. Empty if it is not asked for.
+        The names of what ``backward`` returns, "grads" for those of the parameters. Empty if it is
+        not asked for.
     has_later_backward : bool
         Whether the backward pass is an exercise of its own, which follows.
     derivation : str
-        Why the answer is right, for a person who has solved it. Lines that are indented are Python, with the names of
-        the page and those of the arguments: assignments, and equations ``a == b``.
+        Why the answer is right, for a person who has solved it. Lines that are indented are Python,
+        with the names of the page and those of the arguments: assignments, and equations ``a ==
+        b``.
     """
 
     track: str
@@ -82,7 +86,8 @@ class Part(Exercise):
         """The names of the arguments of a case."""
         n_of_backward = len(self.gradients[:1])
         n_of_function = len(self.first_arguments) - n_of_backward
-        names = list(self.argument_names or inspect.signature(self.answer).parameters)[:n_of_function]
+        names = list(self.argument_names or inspect.signature(self.answer).parameters)
+        names = names[:n_of_function]
         if self.gradients:
             names.append(self.one_page.argument_of_backward(self.function_name))
         return dict.fromkeys(names, "")
@@ -127,11 +132,13 @@ class Part(Exercise):
             has_later_backward=True,
             float64_from="",  # asked when the numbers of both are right
             cases=lambda rng: [Case(case.what, *case.args[:-1]) for case in self.cases(rng)],
-            mistakes=tuple(mistake for mistake in self.mistakes if next(iter(mistake.change)) in text),
+            mistakes=tuple(each for each in self.mistakes if next(iter(each.change)) in text),
         )
 
     def results_of(self, function, args):
-        """The arrays that the function and its backward pass return, those of nested dicts one by one."""
+        """The arrays that the function and its backward pass return, those of nested dicts one by
+        one.
+        """
         self.check_defaults(function)
         if self.has_later_backward:
             return self.both(function, args)[0]
@@ -147,7 +154,7 @@ class Part(Exercise):
         return tuple(arrays)
 
     def gradients_in(self, value):
-        """What backward returns, as a tuple; raises Complaint if these are not as many as expected."""
+        """What backward returns, as a tuple; raises Complaint if it has another length."""
         names = ", ".join(self.gradients)
         if value is None:
             raise Complaint(f"backward returns None: is `return {names}` missing?")
@@ -178,7 +185,9 @@ class Part(Exercise):
         """Raise Complaint in place of an error, or add to it what may be its reason."""
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         if any(frame.f_code.co_name == "backward" for frame in frames):
-            raise Complaint("it calls backward: return the function itself, `backward`, not `backward(…)`") from None
+            raise Complaint(
+                "it calls backward: return the function itself, `backward`, not `backward(…)`"
+            ) from None
         own = next((frame for frame in frames if frame.f_code.co_name == self.function_name), None)
         for name, x in own.f_locals.items() if own else ():
             if isinstance(x, tuple) and len(x) == 2 and callable(x[1]):
@@ -187,10 +196,13 @@ class Part(Exercise):
     def check_defaults(self, function):
         """Raise Complaint if the arguments have other defaults than those of the page."""
         if defaults_of(function) != defaults_of(self.answer):
-            raise Complaint(f"its arguments have other defaults than the given ones: expected {self.signature}")
+            raise Complaint(
+                f"its arguments have other defaults than the given ones: expected {self.signature}"
+            )
 
     def completed(self, names):
-        """The person's function. The page's others take the place of the file's, so that this one alone is checked.
+        """The person's function. The page's others take the place of the file's, so that this one
+        alone is checked.
 
         What the file lacks is missed here already, as it is when the file runs alone.
         """
@@ -208,21 +220,27 @@ def defaults_of(function):
 
 
 def leaves(name, value, like):
-    """The arrays of a nested dict, which has to have the form of another one; or the array alone."""
+    """The arrays of a nested dict, which has to have the form of ``like``; or the array alone."""
     if not isinstance(like, dict):
         return [value]
     if not isinstance(value, dict):
         names = ", ".join(like)
-        raise ComplaintAboutGradients(f"{name} is {value!r:.40}, expected a dict with the names of params: {names}")
+        raise ComplaintAboutGradients(
+            f"{name} is {value!r:.40}, expected a dict with the names of params: {names}"
+        )
     for key in [*like, *value]:
         if key not in value or key not in like:
             what = "no entry" if key in like else "an entry"
-            raise ComplaintAboutGradients(f"{name} has {what} {key!r:.40}, expected {', '.join(like)}")
+            raise ComplaintAboutGradients(
+                f"{name} has {what} {key!r:.40}, expected {', '.join(like)}"
+            )
     return [leaf for key in like for leaf in leaves(f'{name}["{key}"]', value[key], like[key])]
 
 
 class AdamPart(Part):
-    """The step of Adam, which returns nothing: what it makes of the parameters in two steps is compared."""
+    """The step of Adam, which returns nothing: what it makes of the parameters in two steps is
+    compared.
+    """
 
     def results_of(self, function, args):
         """The arrays of the parameters after each step."""

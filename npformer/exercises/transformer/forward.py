@@ -28,13 +28,22 @@ SOFTMAX = part(
     cases=softmax_cases,
     mistakes=(
         Mistake({"x - x.max(axis=-1, keepdims=True)": "x"}, explanations.OVERFLOW),
-        Mistake({" / e.sum(axis=-1, keepdims=True)": ""}, "the division by the sum is missing: a row has to sum to 1"),
+        Mistake(
+            {" / e.sum(axis=-1, keepdims=True)": ""},
+            "the division by the sum is missing: a row has to sum to 1",
+        ),
         Mistake({"e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
         Mistake(
             {"x.max(axis=-1, keepdims=True)": "x.max()"},
             "subtract the maximum of each row, not that of all: other rows become 0 / 0",
         ),
-        Mistake({"x.max(axis=-1, keepdims=True)": "x.max()", "e.sum(axis=-1, keepdims=True)": "e.sum()"}, EACH_ROW),
+        Mistake(
+            {
+                "x.max(axis=-1, keepdims=True)": "x.max()",
+                "e.sum(axis=-1, keepdims=True)": "e.sum()",
+            },
+            EACH_ROW,
+        ),
         Mistake({"axis=-1": "axis=0"}, EACH_ROW),
         Mistake({"axis=-1": "axis=-2"}, EACH_ROW),
     ),
@@ -53,9 +62,7 @@ SOFTMAX = part(
 )
 
 
-ROOT_OF_INT = (
-    "np.sqrt of an int is an np.float64, which makes float64 of all that it multiplies or divides; K ** -0.5 does not"
-)
+ROOT_OF_INT = "np.sqrt of an int is an np.float64, which makes float64 of all that it multiplies or divides; K ** -0.5 does not"
 
 
 def attention_cases(rng, n_dout=0):
@@ -72,7 +79,15 @@ def attention_cases(rng, n_dout=0):
     return [
         case("one query, two keys", 1, 1, 1, 2, 3, ones),
         case("several queries", 1, 1, 3, 4, 2, np.ones((3, 4), dtype=bool)),
-        case("a batch of heads, with a mask of the keys (B, 1, 1, S)", B, H, T, S, K, mask(rng, B, 1, 1, S)),
+        case(
+            "a batch of heads, with a mask of the keys (B, 1, 1, S)",
+            B,
+            H,
+            T,
+            S,
+            K,
+            mask(rng, B, 1, 1, S),
+        ),
         case("a causal mask (T, T)", B, H, T, T, K, np.tri(T, dtype=bool)),
         case("a mask of each query (B, 1, T, S)", B, H, T, S, K, mask(rng, B, 1, T, S)),
         case("large scores", B, H, T, S, K, mask(rng, T, S), 10.0),
@@ -85,8 +100,12 @@ ATTENTION = part(
     mistakes=(
         Mistake({"q.shape[-1] ** -0.5": "1.0"}, "the factor 1/√K is missing"),
         Mistake({"q.shape[-1] ** -0.5": "1 / q.shape[-1]"}, explanations.DIVIDED_BY_K),
-        Mistake({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"),
-        Mistake({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q"),
+        Mistake(
+            {"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q"
+        ),
+        Mistake(
+            {"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q"
+        ),
         Mistake(
             {"q.shape[-1] **": "len(q) **"},
             "the scores are divided by √B: len(q) counts the first axis, and K is the last one, q.shape[-1]",
@@ -103,10 +122,18 @@ ATTENTION = part(
             },
             "an index has to have the axes of scores: np.where(keep_mask, scores, -np.inf) takes a mask of fewer axes, too",
         ),
-        Mistake({"scores, -np.inf": "-np.inf, scores"}, "the mask is used the wrong way round: True = may attend"),
-        Mistake({"scores, -np.inf": "scores, 0"}, "a forbidden score is 0, which exp makes 1: it has to be -inf"),
         Mistake(
-            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, softmax(scores), 0)"},
+            {"scores, -np.inf": "-np.inf, scores"},
+            "the mask is used the wrong way round: True = may attend",
+        ),
+        Mistake(
+            {"scores, -np.inf": "scores, 0"},
+            "a forbidden score is 0, which exp makes 1: it has to be -inf",
+        ),
+        Mistake(
+            {
+                "softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, softmax(scores), 0)"
+            },
             "the mask is applied after softmax: the weights no longer sum to 1",
         ),
         Mistake(
@@ -118,13 +145,18 @@ ATTENTION = part(
             "the swapped axes are not the last two, as in k.T, which also swaps batch and heads: k.swapaxes(-1, -2)",
         ),
         Mistake(
-            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"}, explanations.NO_SOFTMAX
-        ),
-        Mistake(
-            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, -np.inf)"},
+            {"softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, 0)"},
             explanations.NO_SOFTMAX,
         ),
-        Mistake({"softmax(np.where(keep_mask, scores, -np.inf))": "scores"}, explanations.NO_SOFTMAX),
+        Mistake(
+            {
+                "softmax(np.where(keep_mask, scores, -np.inf))": "np.where(keep_mask, scores, -np.inf)"
+            },
+            explanations.NO_SOFTMAX,
+        ),
+        Mistake(
+            {"softmax(np.where(keep_mask, scores, -np.inf))": "scores"}, explanations.NO_SOFTMAX
+        ),
     ),
     has_later_backward=True,
     float64_from=ROOT_OF_INT,
@@ -161,7 +193,9 @@ SPLIT_HEADS = part(
     cases=split_cases,
     mistakes=(
         Mistake(
-            {"x.reshape(B, T, n_heads, D // n_heads).transpose(0, 2, 1, 3)": "x.reshape(B, n_heads, T, D // n_heads)"},
+            {
+                "x.reshape(B, T, n_heads, D // n_heads).transpose(0, 2, 1, 3)": "x.reshape(B, n_heads, T, D // n_heads)"
+            },
             "reshape alone mixes positions and heads: first divide the last axis, then move an axis",
         ),
         Mistake({".transpose(0, 2, 1, 3)": ""}, explanations.HEADS_STILL_BEHIND),
@@ -175,7 +209,9 @@ SPLIT_HEADS = part(
         ),
         Mistake({"D // n_heads": "D / n_heads"}, explanations.FLOAT_WIDTH),
         Mistake(
-            {"n_heads, D // n_heads).transpose(0, 2, 1, 3)": "D // n_heads, n_heads).transpose(0, 3, 1, 2)"},
+            {
+                "n_heads, D // n_heads).transpose(0, 2, 1, 3)": "D // n_heads, n_heads).transpose(0, 3, 1, 2)"
+            },
             explanations.EVERY_HTH,
         ),
     ),
@@ -233,7 +269,9 @@ def norm_cases(rng, n_dy=0):
 
     def case(what, *shape, size=2.0):
         params = {"gain": draw(rng, shape[-1]), "bias": draw(rng, shape[-1])}
-        return Case(what, params, size * draw(rng, *shape) + 1, *(draw(rng, *shape) for _ in range(n_dy)))
+        return Case(
+            what, params, size * draw(rng, *shape) + 1, *(draw(rng, *shape) for _ in range(n_dy))
+        )
 
     return [
         case("one row", 1, 3),
@@ -243,7 +281,9 @@ def norm_cases(rng, n_dy=0):
     ]
 
 
-EACH_MEAN = "each row has a mean and a variance of its own: its numbers lie along the last axis, axis=-1"
+EACH_MEAN = (
+    "each row has a mean and a variance of its own: its numbers lie along the last axis, axis=-1"
+)
 
 LAYER_NORM = part(
     label="layer_norm",
@@ -265,17 +305,30 @@ LAYER_NORM = part(
         ),
         Mistake({"x - x.mean(axis=-1, keepdims=True)": "x"}, "the mean is not subtracted"),
         Mistake({"deviation * rstd": "x * rstd"}, "the mean is not subtracted"),
-        Mistake({"x.mean(axis=-1, keepdims=True)": "x.mean()"}, "this is the mean of all rows: each row has its own"),
+        Mistake(
+            {"x.mean(axis=-1, keepdims=True)": "x.mean()"},
+            "this is the mean of all rows: each row has its own",
+        ),
         Mistake({"axis=-1": "axis=0"}, EACH_MEAN),
         Mistake({"(deviation**2).mean(axis=-1": "(deviation**2).mean(axis=0"}, EACH_MEAN),
         Mistake(
-            {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
+            {
+                "(deviation**2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"
+            },
             "the variance divides by D, not by D - 1",
         ),
-        Mistake({"(deviation**2).mean(axis=-1, keepdims=True)": "x.var()"}, explanations.VARIANCE_OF_ALL),
+        Mistake(
+            {"(deviation**2).mean(axis=-1, keepdims=True)": "x.var()"}, explanations.VARIANCE_OF_ALL
+        ),
         Mistake({'x_hat * params["gain"] + params["bias"]': "x_hat"}, "gain and bias are missing"),
-        Mistake({'x_hat * params["gain"] + params["bias"]': 'x_hat + params["bias"]'}, "the gain is missing"),
-        Mistake({'x_hat * params["gain"] + params["bias"]': 'x_hat * params["gain"]'}, "the bias is missing"),
+        Mistake(
+            {'x_hat * params["gain"] + params["bias"]': 'x_hat + params["bias"]'},
+            "the gain is missing",
+        ),
+        Mistake(
+            {'x_hat * params["gain"] + params["bias"]': 'x_hat * params["gain"]'},
+            "the bias is missing",
+        ),
     ),
     has_later_backward=True,
     title="layer normalisation, forward",
@@ -308,7 +361,9 @@ def loss_cases(rng):
     ]
 
 
-PADDING_IS_SUMMED = "padding is summed, too, though not counted: where the target is PAD the loss is 0"
+PADDING_IS_SUMMED = (
+    "padding is summed, too, though not counted: where the target is PAD the loss is 0"
+)
 
 CROSS_ENTROPY = part(
     label="cross_entropy",
@@ -335,7 +390,9 @@ CROSS_ENTROPY = part(
             {"counted / counted.sum()": "counted / counted.size"},
             "the sum is divided by the number of all targets: padding does not count",
         ),
-        Mistake({"share = counted / counted.sum()": "share = 1 / counted.sum()"}, PADDING_IS_SUMMED),
+        Mistake(
+            {"share = counted / counted.sum()": "share = 1 / counted.sum()"}, PADDING_IS_SUMMED
+        ),
         Mistake({"-(share * wanted": "-(wanted / counted.sum()"}, PADDING_IS_SUMMED),
         Mistake(
             {
@@ -344,11 +401,16 @@ CROSS_ENTROPY = part(
             "the right id has 1 - label_smoothing alone: it gets label_smoothing / V, too, as every id",
         ),
         Mistake(
-            {"share = counted / counted.sum()": "share = counted"}, "the loss is the mean over the targets, not the sum"
+            {"share = counted / counted.sum()": "share = counted"},
+            "the loss is the mean over the targets, not the sum",
         ),
-        Mistake({"-(share * wanted": "-(counted * wanted"}, "the loss is the mean over the targets, not the sum"),
         Mistake(
-            {"label_smoothing / V": "label_smoothing / (V - 1)"}, "every id has label_smoothing / V, also the right one"
+            {"-(share * wanted": "-(counted * wanted"},
+            "the loss is the mean over the targets, not the sum",
+        ),
+        Mistake(
+            {"label_smoothing / V": "label_smoothing / (V - 1)"},
+            "every id has label_smoothing / V, also the right one",
         ),
         Mistake(
             {
@@ -358,11 +420,15 @@ CROSS_ENTROPY = part(
         ),
         Mistake({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW),
         Mistake(
-            {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"},
+            {
+                "shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"
+            },
             explanations.LOG_OF_0,
         ),
         Mistake(
-            {"(1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V": "np.eye(V)[targets]"},
+            {
+                "(1 - label_smoothing) * np.eye(V)[targets] + label_smoothing / V": "np.eye(V)[targets]"
+            },
             "label_smoothing is not used",
         ),
         Mistake(
@@ -374,7 +440,9 @@ CROSS_ENTROPY = part(
             "the gradient is not divided by the number of targets: the loss is their mean",
         ),
         Mistake(
-            {"share * (np.exp(log_p) - wanted)": "counted / counted.size * (np.exp(log_p) - wanted)"},
+            {
+                "share * (np.exp(log_p) - wanted)": "counted / counted.size * (np.exp(log_p) - wanted)"
+            },
             "the gradient is divided by the number of all targets: padding does not count",
         ),
         Mistake(
@@ -394,7 +462,8 @@ CROSS_ENTROPY = part(
             "label_smoothing is not used in the gradient",
         ),
         Mistake(
-            {"share * (np.exp(log_p) - wanted)": "share * (log_p - wanted)"}, "the gradient has log p where p belongs"
+            {"share * (np.exp(log_p) - wanted)": "share * (log_p - wanted)"},
+            "the gradient has log p where p belongs",
         ),
         Mistake(
             {"share * (np.exp(log_p) - wanted)": "share * wanted * (np.exp(log_p) - 1)"},

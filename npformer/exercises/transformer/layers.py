@@ -19,7 +19,11 @@ def feed_forward_cases(rng):
         layer["hidden"]["bias"] *= zero
         return Case(what, layer, zero * draw(rng, *shape), draw(rng, *shape))
 
-    return [case("one row", 1, D), case("a batch", B, T, D), case("hidden units that are 0", B, T, D, zero=0.0)]
+    return [
+        case("one row", 1, D),
+        case("a batch", B, T, D),
+        case("hidden units that are 0", B, T, D, zero=0.0),
+    ]
 
 
 FEED_FORWARD = part(
@@ -31,13 +35,17 @@ FEED_FORWARD = part(
             {"np.where(h > 0, drelu, 0)": "drelu"},
             "relu's backward pass is missing: where h was not positive the gradient is 0",
         ),
-        Mistake({"h > 0": "h >= 0"}, "where h is exactly 0, the derivative of relu is taken to be 0"),
+        Mistake(
+            {"h > 0": "h >= 0"}, "where h is exactly 0, the derivative of relu is taken to be 0"
+        ),
         Mistake(
             {"np.where(h > 0, drelu, 0)": "np.where(drelu > 0, drelu, 0)"},
             "it is the sign of h that decides, not that of the gradient",
         ),
         Mistake(
-            {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
+            {
+                '{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'
+            },
             explanations.MAPS_EXCHANGED,
         ),
         Mistake(
@@ -86,8 +94,12 @@ def self_attention_cases(rng):
     ]
 
 
-ALTERNATE = "q, k and v are the three thirds of the width, one beside the other: they do not alternate"
-MERGED_BY_RESHAPE = "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first"
+ALTERNATE = (
+    "q, k and v are the three thirds of the width, one beside the other: they do not alternate"
+)
+MERGED_BY_RESHAPE = (
+    "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first"
+)
 SPLIT_BY_RESHAPE = "reshape alone mixes positions and heads: split_heads puts the gradient into the order of the heads"
 
 SELF_ATTENTION = part(
@@ -95,7 +107,9 @@ SELF_ATTENTION = part(
     cases=self_attention_cases,
     mistakes=(
         Mistake(
-            {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
+            {
+                'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"
+            },
             explanations.NO_MAP_OUT,
         ),
         Mistake(
@@ -120,7 +134,10 @@ SELF_ATTENTION = part(
             explanations.NOT_MERGED_AGAIN,
         ),
         Mistake({"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"}, explanations.NOT_SIDE_BY_SIDE),
-        Mistake({"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"}, explanations.OTHER_ORDER),
+        Mistake(
+            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
+            explanations.OTHER_ORDER,
+        ),
     ),
     gradients=("dx", "grads"),
     title="self-attention of many heads, forward and backward",
@@ -150,7 +167,14 @@ def layer_cases(rng):
     B, T, H, K = sizes(rng, 4, low=2, high=5)
 
     def case(what, B, T, H, K, keep):
-        return Case(what, model(rng, H * K)["encoder"]["0"], draw(rng, B, T, H * K), keep, H, draw(rng, B, T, H * K))
+        return Case(
+            what,
+            model(rng, H * K)["encoder"]["0"],
+            draw(rng, B, T, H * K),
+            keep,
+            H,
+            draw(rng, B, T, H * K),
+        )
 
     return [
         case("one sentence, one head", 1, 2, 1, 3, np.ones((1, 1, 1, 2), dtype=bool)),
@@ -158,7 +182,9 @@ def layer_cases(rng):
     ]
 
 
-NORM_AFTER = "what a sublayer reads is normalised, as in other models: here it is the sum after the sublayer"
+NORM_AFTER = (
+    "what a sublayer reads is normalised, as in other models: here it is the sum after the sublayer"
+)
 NORM_OF_SUBLAYER = "the result of a sublayer is normalised before it is added: here the sum is, norm(x + sublayer(x))"
 
 ENCODER_LAYER = part(
@@ -173,10 +199,13 @@ ENCODER_LAYER = part(
         Mistake({"x1 + fed": "x1"}, explanations.NO_FED),
         Mistake({"x1 + fed": "x0 + fed"}, explanations.FED_ADDED_TO_X0),
         Mistake(
-            {"x1 + fed": "fed"}, "the residual connection round the feed-forward layer is missing: normalise x1 + fed"
+            {"x1 + fed": "fed"},
+            "the residual connection round the feed-forward layer is missing: normalise x1 + fed",
         ),
         Mistake(
-            {'feed_forward(params["feed_forward"], x1)': 'feed_forward(params["feed_forward"], x0)'},
+            {
+                'feed_forward(params["feed_forward"], x1)': 'feed_forward(params["feed_forward"], x0)'
+            },
             "the feed-forward layer reads x1, not x0",
         ),
         Mistake(
@@ -187,13 +216,22 @@ ENCODER_LAYER = part(
             {"norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
             "x1 is used twice: what goes past the feed-forward layer, dsum, is missing",
         ),
-        Mistake({"norm1_backward(dsum + dfed)": "norm1_backward(dsum)"}, explanations.NOT_THROUGH_FEED_FORWARD),
         Mistake(
-            {"return dsum + dattended": "return dattended", "norm1_backward(dsum + dfed)": "norm1_backward(dfed)"},
+            {"norm1_backward(dsum + dfed)": "norm1_backward(dsum)"},
+            explanations.NOT_THROUGH_FEED_FORWARD,
+        ),
+        Mistake(
+            {
+                "return dsum + dattended": "return dattended",
+                "norm1_backward(dsum + dfed)": "norm1_backward(dfed)",
+            },
             "x0 and x1 are used twice: what goes past the two sublayers is missing in both gradients",
         ),
         Mistake(
-            {"(dsum + dfed)": "(dx1 := dsum + dfed)", "return dsum + dattended": "return dx1 + dattended"},
+            {
+                "(dsum + dfed)": "(dx1 := dsum + dfed)",
+                "return dsum + dattended": "return dx1 + dattended",
+            },
             "what goes past the attention is the gradient of the sum x0 + attended: that of x1, back through the normalisation",
         ),
         Mistake(
@@ -201,7 +239,11 @@ ENCODER_LAYER = part(
             "what goes past the attention is the gradient of the sum x0 + attended, not dy itself",
         ),
         Mistake(
-            {'"attention_norm"': '"@"', '"feed_forward_norm"': '"attention_norm"', '"@"': '"feed_forward_norm"'},
+            {
+                '"attention_norm"': '"@"',
+                '"feed_forward_norm"': '"attention_norm"',
+                '"@"': '"feed_forward_norm"',
+            },
             explanations.NORMS_EXCHANGED,
         ),
         Mistake(
@@ -213,7 +255,10 @@ ENCODER_LAYER = part(
             },
             NORM_AFTER,
         ),
-        Mistake({'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'}, NORM_AFTER),
+        Mistake(
+            {'["attention"], x0': '["attention"], layer_norm(params["attention_norm"], x0)[0]'},
+            NORM_AFTER,
+        ),
         Mistake(
             {
                 'x1, norm1_backward = layer_norm(params["attention_norm"], x0 + attended)': 'h, norm1_backward = layer_norm(params["attention_norm"], attended)\n    x1 = x0 + h',
@@ -310,12 +355,17 @@ TRANSFORMER = part(
             {"dtype=bool)": "dtype=bool).T"},
             "the causal mask is upside down: True on and below the diagonal, as np.tril has it",
         ),
-        Mistake({"np.tri(tgt_in.shape[1], dtype=bool)": "np.tri(tgt_in.shape[1], k=-1, dtype=bool)"}, SEES_NOTHING),
+        Mistake(
+            {"np.tri(tgt_in.shape[1], dtype=bool)": "np.tri(tgt_in.shape[1], k=-1, dtype=bool)"},
+            SEES_NOTHING,
+        ),
         Mistake(
             {"np.tri(tgt_in.shape[1]": "np.tri(tgt_in.shape[0]"},
             "the causal mask has a row for each position of the target: T is tgt_in.shape[1]",
         ),
-        Mistake({"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"),
+        Mistake(
+            {"is_past & is_tgt": "is_past"}, "target positions may read padding: combine both masks"
+        ),
         Mistake(
             {"is_past & is_tgt, is_src": "is_past & is_tgt, np.ones_like(is_src)"},
             "the decoder may read the source's padding",
@@ -386,8 +436,15 @@ def adam_cases(rng):
     """Two steps each of parameters in nested dicts, where dicts have arrays of the same name, at first of one shape."""
 
     def case(what, n, m, *settings, size=1):
-        shapes = {"a": {"weight": (n, m), "bias": (m,)}, "b": {"weight": (m, n)}, "c": {"a": {"bias": (n,)}}, "d": (n,)}
-        three = [map_leaves(lambda shape: (size * draw(rng, *shape)).round(2), shapes) for _ in range(3)]
+        shapes = {
+            "a": {"weight": (n, m), "bias": (m,)},
+            "b": {"weight": (m, n)},
+            "c": {"a": {"bias": (n,)}},
+            "d": (n,),
+        }
+        three = [
+            map_leaves(lambda shape: (size * draw(rng, *shape)).round(2), shapes) for _ in range(3)
+        ]
         return Case(what, *three, *settings)
 
     n, m = sizes(rng, 2, low=2)
@@ -401,7 +458,9 @@ def adam_cases(rng):
 
 BETAS = "beta1 and beta2 are exchanged: beta1 is that of m, beta2 that of v"
 SQUARES = "v is a mean of the squares of the gradient, g * g"
-WITHOUT = "means keeps m and v, without the correction, which would be applied again in the next step"
+WITHOUT = (
+    "means keeps m and v, without the correction, which would be applied again in the next step"
+)
 
 ADAM_STEP = AdamPart(
     track=NAME,
@@ -421,7 +480,8 @@ ADAM_STEP = AdamPart(
             "the exponent of the bias correction is one too small: step is 1 for the first step, and 1 - beta**0 is 0",
         ),
         Mistake(
-            {"**step": ""}, "the exponent of the bias correction is missing: 1 - beta1**step, and the same for beta2"
+            {"**step": ""},
+            "the exponent of the bias correction is missing: 1 - beta1**step, and the same for beta2",
         ),
         Mistake(
             {
@@ -440,9 +500,13 @@ ADAM_STEP = AdamPart(
             BETAS,
         ),
         Mistake(
-            {"(np.sqrt(v / (1 - beta2**step)) + eps)": "np.sqrt(v / (1 - beta2**step) + eps)"}, explanations.EPS_IN_ROOT
+            {"(np.sqrt(v / (1 - beta2**step)) + eps)": "np.sqrt(v / (1 - beta2**step) + eps)"},
+            explanations.EPS_IN_ROOT,
         ),
-        Mistake({"np.sqrt(v / (1 - beta2**step))": "(v / (1 - beta2**step))"}, "the root of v̂ is missing"),
+        Mistake(
+            {"np.sqrt(v / (1 - beta2**step))": "(v / (1 - beta2**step))"},
+            "the root of v̂ is missing",
+        ),
         Mistake(
             {"params[name] -= lr": "params[name] += lr"},
             "the step has the wrong sign: it has to go against the gradient, params[name] -= lr m̂ / (√v̂ + eps)",
@@ -451,9 +515,14 @@ ADAM_STEP = AdamPart(
             {"params[name] -= lr": "params = params[name] - lr"},
             "the arrays of params have to change: params[name] -= …",
         ),
-        Mistake({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v / (1 - beta2**step)"}, WITHOUT),
+        Mistake(
+            {"means[name] = m, v": "means[name] = m / (1 - beta1**step), v / (1 - beta2**step)"},
+            WITHOUT,
+        ),
         Mistake({"means[name] = m, v": "means[name] = m / (1 - beta1**step), v"}, WITHOUT),
-        Mistake({"        means[name] = m, v\n": ""}, "m and v are not kept in means for the next step"),
+        Mistake(
+            {"        means[name] = m, v\n": ""}, "m and v are not kept in means for the next step"
+        ),
         Mistake(
             {"means.setdefault(name, {})": "{}"},
             "the means of the inner dicts are not kept: they belong into means[name]",
