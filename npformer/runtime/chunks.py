@@ -60,27 +60,30 @@ def chunks_of(n, rank, size, block):
     return chunks
 
 
-class ForMPI:
-    """A flat array as MPI reads and writes it.
+class DividedArray:
+    """A flat array that ranks divide into chunks, and that MPI reads and writes.
 
-    It is the array itself, or a copy in host memory if MPI cannot reach the memory of a GPU.
+    MPI uses ``buffer``: the array itself, or a copy in host memory if MPI cannot reach the memory
+    of a GPU.
     """
 
-    def __init__(self, device, flat):
-        self.device, self.flat = device, flat
+    def __init__(self, device, flat, chunks):
+        self.device, self.flat, self.chunks = device, flat, chunks
         self.is_direct = isinstance(flat, np.ndarray) or bool(os.environ.get(GPU_AWARE))
         self.buffer = flat if self.is_direct else device.host_memory(flat.size, flat.dtype)
 
-    def sent(self, place, flat=None):
-        """The array, or another flat one, for MPI, which may read it at this place only."""
-        flat = self.flat if flat is None else flat
+    def to_mpi(self, place, flat):
+        """Let MPI read a place of this array, or of another one of its size; return what it reads.
+
+        Nothing else of what this returns may be read.
+        """
         if self.is_direct:
             self.device.wait()
             return flat
         on_host(flat[place], out=self.buffer[place])
         return self.buffer
 
-    def received(self, place=slice(None)):
-        """Take what has been written into the buffer at a place."""
+    def from_mpi(self, place=slice(None)):
+        """Take what MPI has written into the buffer at a place."""
         if not self.is_direct:
             self.flat[place] = self.device.asarray(self.buffer[place])

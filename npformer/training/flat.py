@@ -1,4 +1,4 @@
-"""What a step changes, as flat arrays: the state, the gradients that are given, and the update."""
+"""What a step changes, as flat arrays: the state of a training; and the update of parameters."""
 
 from itertools import groupby
 from typing import NamedTuple
@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.models.batch import checked_results
 from npformer.reference import derive_key
 from npformer.training.precision import LossScale, Precision
 
@@ -20,7 +19,7 @@ class TrainState:
         self.params = tree.fixed(tree.view_as(self.flat_params, params))  # views into it
         self.flat_grads = np.zeros_like(self.flat_params)  # (n,), the gradient of the last step
         self.grads = tree.view_as(self.flat_grads, params)  # views into it
-        self.places = places_in(params)  # of each parameter in the flat arrays
+        self.slots = slots_of(params)  # of each parameter in the flat arrays
         self.precision = Precision(settings.precision, ops, self.flat_params, self.params)
         self.moments: dict = {}  # arrays of the optimizer, or the part of them that this rank has
         self.seed = settings.seed
@@ -60,60 +59,29 @@ class TrainState:
             self.precision.loss_scale = LossScale(*facts["loss_scale"])
 
 
-def places_in(params):
-    """For the path of each parameter, its slice of the flat arrays, and its shape.
+class Slot(NamedTuple):
+    """The part of a flat array that is one parameter, or its gradient."""
 
-    >>> places_in({"weight": np.zeros((2, 3)), "bias": np.zeros(3)})
-    {'weight': (slice(0, 6, None), (2, 3)), 'bias': (slice(6, 9, None), (3,))}
+    place: slice
+    shape: tuple
+
+    def of(self, flat):
+        """The part of this flat array, as an array with the shape of the parameter: a view."""
+        return flat[self.place].reshape(self.shape)
+
+
+def slots_of(params) -> dict[str, Slot]:
+    """The slot of each parameter, by its path.
+
+    >>> slots_of({"weight": np.zeros((2, 3)), "bias": np.zeros(3)})["bias"]
+    Slot(place=slice(6, 9, None), shape=(3,))
     """
-    places = {}
-    end = 0
+    slots = {}
+    stop = 0
     for path, x in tree.leaves(params):
-        start, end = end, end + x.size
-        places[path] = slice(start, end), x.shape
-    return places
-
-
-class GivenGradients:
-    """Takes the gradients that a model gives for a batch: each of them once, in its shape.
-
-    Parameters
-    ----------
-    places : dict
-        The slice of the flat arrays, and the shape, of each parameter, by its path.
-    add : callable
-        ``add(path, grad)`` is called with each gradient, which nobody changes from then on.
-    """
-
-    def __init__(self, places, add):
-        self.places, self.add = places, add
-        self.missing = dict.fromkeys(places)
-
-    def ready(self, path, grads):
-        """Take the gradients below a path."""
-        for leaf, grad in tree.leaves(grads, path):
-            _, shape = self.places.get(leaf, (None, "nothing"))
-            if getattr(grad, "shape", None) != shape:  # otherwise it would be broadcast
-                what = tree.described(grad, dtypes=False)
-                raise ValueError(f"the gradient of {leaf}: given {what}, expected {shape}")
-            if leaf not in self.missing:
-                raise ValueError(f"the gradient of {leaf}: given twice, expected once")
-            del self.missing[leaf]
-            self.add(leaf, grad)
-
-    def finish(self, results):
-        """Take the gradients that were not given to ``ready`` from what ``loss_and_grad`` returned.
-
-        They may be all, or None. Return the other results, the loss and the number of targets.
-        """
-        loss, grads, n_targets = checked_results(results)
-        for leaf, grad in tree.leaves({} if grads is None else grads):
-            if leaf in self.missing or leaf not in self.places:
-                self.ready(leaf, grad)
-        for leaf in self.missing:
-            _, shape = self.places[leaf]
-            raise ValueError(f"the gradient of {leaf}: given nothing, expected shape {shape}")
-        return loss, n_targets
+        start, stop = stop, stop + x.size
+        slots[path] = Slot(slice(start, stop), x.shape)
+    return slots
 
 
 class FlatOptimizer:
@@ -141,13 +109,15 @@ class FlatOptimizer:
         """The norm of the gradient."""
         return self.ops.global_norm(flat_grads)
 
-    def update(self, state, **numbers):
+    def update(self, state, step, grad_scale, lr):
         """Update the parameters and moments of a ``TrainState``, by ``Optimizer.update``."""
         for piece in self.pieces:
             moments = {name: x[piece.state] for name, x in state.moments.items()}
             param = state.flat_params[piece.place]
             grad = state.flat_grads[piece.place]
-            self.optimizer.update(self.ops, param, grad, moments, decay=piece.decay, **numbers)
+            self.optimizer.update(
+                self.ops, param, grad, moments, step, grad_scale, lr, decay=piece.decay
+            )
 
     def own(self, flat):
         """The part of a flat array whose parameters this process updates."""

@@ -1,6 +1,5 @@
-"""The division of the batches of a step into shards, rows that threads compute at the same time."""
+"""The division of a batch into shards, rows that threads compute at the same time."""
 
-import inspect
 import threading
 from functools import partial
 from typing import NamedTuple
@@ -8,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.reference import derive_key, split_key
+from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
-from npformer.training.flat import GivenGradients
+from npformer.training.intake import GradientIntake
 
 # However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
 # each array of them. In this time it could compute so many entries of the largest array of a batch:
@@ -73,48 +72,41 @@ class Sharding:
 
 
 class OverShards:
-    """Loss and gradients of the batches of a step, each of which is divided into shards.
+    """The loss and the gradients of a batch, which is divided into shards.
 
-    It takes the place of ``OverBatches``. Threads compute the shards at the same time. Each has a
-    dropout key that is derived from that of its batch. Their gradients are added up as soon as they
+    It takes the place of ``WholeBatch``. Threads compute the shards at the same time. Each has a
+    dropout key that is derived from that of the batch. Their gradients are added up as soon as they
     are there. So a thread needs memory for its activations and for gradients of about two layers,
     not for a whole one.
     """
 
-    def __init__(self, loss_and_grad, sharding, state):
-        self.loss_and_grad, self.sharding, self.state = loss_and_grad, sharding, state
-        self.gives_early = "ready" in inspect.signature(loss_and_grad).parameters
+    def __init__(self, loss_and_grad, state, sharding):
+        self.loss_and_grad, self.state, self.sharding = loss_and_grad, state, sharding
 
-    def __call__(self, params, *batches, dropout_key=None, **options):
-        """The loss, the gradients, and the number of targets."""
-        loss = np.float64(0)
-        n_targets = 0
-        for i, batch in enumerate(batches):
-            shards = self.sharding.shards(batch, derive_key(dropout_key, i))
-            whole = 0, len(shards)
-            sums = {whole: self.state.flat_grads}
-            gradients = GradientTree(self.state.places, sums, is_first=i == 0)
-            results = self.compute(shards, len(shards), gradients, params, options)
-            loss = loss + loss_of_batch(loss for loss, _ in results)
-            n_targets += sum(n for _, n in results)
-        return loss, self.state.grads, n_targets
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+        """Compute a batch, and return its loss."""
+        shards = self.sharding.shards(batch, dropout_key)
+        sums = {(0, len(shards)): self.state.flat_grads}
+        gradients = GradientTree(self.state.slots, sums, is_first)
+        return loss_of_batch(self.losses(shards, len(shards), gradients, params, options))
 
-    def compute(self, shards, n_shards, gradients, params, options):
-        """Add up the gradients of some of the ``n_shards`` of a batch in a ``GradientTree``.
+    def losses(self, shards, n_shards, gradients, params, options):
+        """Compute some of the ``n_shards`` of a batch, and return the loss of each.
 
-        Return the loss and the number of targets of each.
+        Their gradients go into a ``GradientTree``.
         """
 
-        def compute_one(shard):
-            given = GivenGradients(self.state.places, partial(gradients.add, shard.number))
-            of_shard = options | {"dropout_key": shard.dropout_key}
-            if self.gives_early:
-                of_shard["ready"] = given.ready
-            return given.finish(self.loss_and_grad(params, *shard.batch, **of_shard))
+        def loss_of(shard):
+            intake = GradientIntake(self.state.slots, partial(gradients.add, shard.number))
+            key, ready = shard.dropout_key, intake.ready
+            results = self.loss_and_grad(
+                params, *shard.batch, dropout_key=key, ready=ready, **options
+            )
+            return intake.finish(results)
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
-            return [compute_one(shards[0])]
-        return self.sharding.device.run_shards(compute_one, shards)
+            return [loss_of(shards[0])]
+        return self.sharding.device.run_shards(loss_of, shards)
 
 
 def loss_of_batch(losses):
@@ -130,31 +122,31 @@ class GradientTree:
 
     Parameters
     ----------
-    places : dict
-        The slice of the flat arrays, and the shape, of each parameter, by its path.
+    slots : dict
+        The ``Slot`` of each parameter, by its path.
     sums : dict
         For each subtree, the shards from start to stop: (start, stop) -> the flat array (n,) of
         their sum.
     is_first : bool
         Whether the sum overwrites what is in its array, instead of being added to it.
-    sending : Sending, optional
+    exchange : Exchange, optional
         Sends sums to other ranks as soon as they are complete.
     """
 
-    def __init__(self, places, sums, is_first, sending=None):
-        self.places, self.is_first, self.sending = places, is_first, sending
+    def __init__(self, slots, sums, is_first, exchange=None):
+        self.slots, self.is_first, self.exchange = slots, is_first, exchange
         self.sum_of = {}
         for root, flat in sums.items():
             self.sum_of |= dict.fromkeys(range(*root), (root, flat))
-        self.n_missing = dict.fromkeys(places, len(sums))  # sums that are not complete
+        self.n_missing = dict.fromkeys(slots, len(sums))  # sums that are not complete
         self.waiting: dict = {}  # by path and subtree: sums whose siblings are not complete
         self.lock = threading.Lock()
 
     def add(self, shard, path, grad):
         """Add a gradient to that of its sibling, their sum to its own, and so on to the root."""
-        place, shape = self.places[path]
+        slot = self.slots[path]
         root, flat = self.sum_of[shard]
-        total = flat[place].reshape(shape)
+        total = slot.of(flat)
         node = shard, shard + 1
         while node != root:
             sibling, parent = siblings_and_parents(*root)[node]
@@ -168,7 +160,7 @@ class GradientTree:
             elif node[1] - node[0] > 1:
                 out = grad  # a sum of this tree
             else:  # not ``grad``, which a model may have given as another gradient, too
-                out = empty(shape, np.result_type(grad, other))
+                out = empty(slot.shape, np.result_type(grad, other))
             grad = np.add(grad, other, out=out)
             node = parent
         if not self.is_first:
@@ -178,5 +170,5 @@ class GradientTree:
         with self.lock:
             self.n_missing[path] -= 1
             is_complete = self.n_missing[path] == 0
-        if is_complete and self.sending is not None:
-            self.sending.complete(place)
+        if is_complete and self.exchange is not None:
+            self.exchange.complete(slot.place)

@@ -1,19 +1,18 @@
 """One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
-``OverBatches`` wraps the model's ``loss_and_grad``. What divides the work of a step takes its
-place: ``OverShards`` and ``OverRanks``. A shorter number format wraps it, too, and the step, which
-it tries again after an overflow (``precision.py``). What divides the moments of the optimizer among
-ranks wraps the optimizer. A step knows nothing of them.
+``WholeBatch`` computes a batch with the model's ``loss_and_grad``. What divides a batch takes its
+place: ``OverShards`` and ``OverRanks``. A shorter number format wraps the ``loss_and_grad``, and
+the step, which it tries again after an overflow (``precision.py``). What divides the moments of the
+optimizer among ranks takes the place of the optimizer. A step knows nothing of them.
 """
 
-import inspect
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from npformer import tree
 from npformer.reference import derive_key
-from npformer.training.flat import GivenGradients
+from npformer.training.intake import GradientIntake
 
 
 class Numbers(NamedTuple):
@@ -41,11 +40,11 @@ def training_step(
         The dropout key.
     numbers : Numbers, or an array of the device with them
     ops : Ops
-    loss_and_grad : callable
-        That of a model, which ``OverBatches`` makes one of batches.
+    loss_and_grad : WholeBatch, OverShards or OverRanks
+        Returns the loss of a batch, and writes its gradients into ``state.flat_grads``.
     optimizer : FlatOptimizer
     options : dict
-        Further options of ``loss_and_grad``.
+        Further options of the model's ``loss_and_grad``.
     clip_norm : float or None
 
     Returns
@@ -56,11 +55,16 @@ def training_step(
         Whether both are usable numbers. If not, the step has changed no parameter.
     """
     n_targets, loss_scale, lr, step = numbers
-    options = options | {"dropout_key": key, "n_tokens": n_targets, "backend": ops}
+    options = options | {"n_tokens": n_targets, "backend": ops}
     if state.precision.has_loss_scale:  # others are not asked to take this option
         options["loss_scale"] = loss_scale
-    # It writes the gradients into state.flat_grads, which its wrapper knows.
-    loss, _, _ = loss_and_grad(state.params, *batches, **options)
+    loss = np.float64(0)
+    for i, batch in enumerate(batches):
+        is_last = i + 1 == len(batches)
+        # The loss and the gradients of each batch are divided by the targets of all of them.
+        loss = loss + loss_and_grad(
+            state.params, batch, derive_key(key, i), options, is_first=i == 0, is_last=is_last
+        )
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
@@ -82,40 +86,32 @@ def are_usable(loss, norm, clip_norm, dtype):
     return np.isfinite(loss) & np.isfinite(norm) & (clipped < largest)
 
 
-class OverBatches:
-    """A ``loss_and_grad`` of the batches of a step, for a training that divides none of them.
+class WholeBatch:
+    """The loss and the gradients of a batch, for a training that does not divide it.
 
-    The result is that of one batch with all their rows, whose activations need not be in memory at
-    once. Each batch has a dropout key that is derived from that of the step. The gradients are
-    added up in ``state.flat_grads``; those that are returned, ``state.grads``, are views into it.
-    If the model's ``loss_and_grad`` takes ``ready``, it gives each gradient as soon as it is there,
-    so that nobody keeps a whole one.
+    The gradients of the first batch of a step are written into ``state.flat_grads``, those of the
+    others are added to them. So the result is that of one batch with the rows of all, whose
+    activations need not be in memory at once. A model that knows ``ready`` gives each gradient as
+    soon as it is there, so that nobody keeps a whole one.
     """
 
     def __init__(self, loss_and_grad, state):
-        self.loss_and_grad, self.state = loss_and_grad, state
-        self.gives_early = "ready" in inspect.signature(loss_and_grad).parameters
+        self.loss_and_grad, self.slots = loss_and_grad, state.slots
+        self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
 
-    def __call__(self, params, *batches, dropout_key=None, **options):
-        """The loss, the gradients, and the number of targets."""
-        loss = np.float64(0)
-        n_targets = 0
-        for i, batch in enumerate(batches):
-            given = GivenGradients(self.state.places, partial(self.add, is_first=i == 0))
-            options["dropout_key"] = derive_key(dropout_key, i)
-            if self.gives_early:
-                options["ready"] = given.ready
-            results = self.loss_and_grad(params, *batch, **options)
-            loss_of_batch, n = given.finish(results)
-            loss = loss + loss_of_batch  # each was divided by the targets of all batches
-            n_targets += n
-        return loss, self.state.grads, n_targets
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+        """Compute a batch, and return its loss."""
+        intake = GradientIntake(self.slots, self.write if is_first else self.add)
+        results = self.loss_and_grad(
+            params, *batch, dropout_key=dropout_key, ready=intake.ready, **options
+        )
+        return intake.finish(results)
 
-    def add(self, path, grad, is_first):
+    def write(self, path, grad):
+        """Write a gradient of the first batch."""
+        self.sum_of[path][...] = grad
+
+    def add(self, path, grad):
         """Add a gradient to those of the batches before."""
-        place, shape = self.state.places[path]
-        total = self.state.flat_grads[place].reshape(shape)
-        if is_first:
-            total[...] = grad
-        else:
-            total += grad
+        total = self.sum_of[path]
+        total += grad

@@ -27,17 +27,20 @@ from npformer.models.batch import check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
+from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.blas_threads import one_blas_thread
+from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
 from npformer.training.checkpoint import check_training, contents_of, settings_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, diagnosis
+from npformer.training.intake import with_ready
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings
 from npformer.training.shards import OverShards, Sharding
-from npformer.training.step import Numbers, OverBatches, training_step
+from npformer.training.step import Numbers, WholeBatch, training_step
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
@@ -162,18 +165,22 @@ class Trainer:
     def _divide_work(self):
         """Wrap loss and gradient, and the optimizer, in what divides them."""
         state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
-        loss_and_grad = state.precision.over(self.model.loss_and_grad)
+        loss_and_grad = with_ready(state.precision.over(self.model.loss_and_grad))
+        pieces = pieces_of(self.params, settings.frozen, self.optimizer.decays)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
         if not ranks.alone:
-            self.loss_and_grad = OverRanks(loss_and_grad, self.sharding, state, ranks)
-        elif settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
-            self.loss_and_grad = OverBatches(loss_and_grad, state)
-        else:
-            self.loss_and_grad = OverShards(loss_and_grad, self.sharding, state)
-        pieces = pieces_of(self.params, settings.frozen, self.optimizer.decays)
+            # of the gradient and of the parameters: a rank has those of the same numbers
+            chunks = chunks_of(self.flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
+            self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, ranks, chunks)
+            self.flat_optimizer = DividedOptimizer(
+                self.optimizer, ops, pieces, self.flat_params, ranks, chunks
+            )
+            return
         self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
-        if not ranks.alone:
-            self.flat_optimizer = DividedOptimizer(self.flat_optimizer, self.flat_params, ranks)
+        if settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
+            self.loss_and_grad = WholeBatch(loss_and_grad, state)
+        else:
+            self.loss_and_grad = OverShards(loss_and_grad, state, self.sharding)
 
     def _compose_step(self):
         """Make the step of a training from what the work was divided into, in three forms.

@@ -106,8 +106,8 @@ def messages(trainer, ranks, turns=9):
     for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
         moments = [time.perf_counter()]
-        tree = OverRanks.tree(trainer.loss_and_grad, n_shards, is_first=True, is_last=True)
-        tree.sending.finish()
+        gradients = OverRanks.sums_of_subtrees(trainer.loss_and_grad, n_shards)
+        gradients.exchange.finish()
         moments.append(time.perf_counter())
         trainer.flat_optimizer.share_parameters()
         moments.append(time.perf_counter())

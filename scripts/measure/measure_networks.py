@@ -46,13 +46,13 @@ from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.runtime.blas_threads import blas_threads
 from npformer.runtime.ranks import world
-from npformer.training.ranks import DividedOptimizer, Sending
+from npformer.training.ranks import DividedOptimizer, Exchange
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "mount": "util-linux"}
 RECEIVED = Path("/sys/class/net/eth0/statistics/rx_bytes")  # of a rank's own namespace
 TURNS = 3  # of messages
 WAITING = {
-    "finish": Sending,
+    "finish": Exchange,
     "share_parameters": DividedOptimizer,
 }  # methods that wait for messages, and their classes
 TCP_ALONE = {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}  # MPICH: libfabric, and there TCP
@@ -243,7 +243,7 @@ def steps(trainer, ranks, batch, rounds):
     """
     over_ranks = trainer.loss_and_grad
     optimizer = trainer.flat_optimizer
-    backward_ended = after_backward(over_ranks, lambda sending: time.perf_counter())
+    backward_ended = after_backward(over_ranks, lambda exchange: time.perf_counter())
     waiting = {name: note_waiting(optimizer, owner, name) for name, owner in WAITING.items()}
     seconds = {"apart": [], "together": []}
     early = []
@@ -268,27 +268,27 @@ def steps(trainer, ranks, batch, rounds):
 
 
 def after_backward(over_ranks, look):
-    """A list that gets, at each step, ``look(sending)`` when the last backward pass of this rank
+    """A list that gets, at each step, ``look(exchange)`` when the last backward pass of this rank
     has ended.
     """
     found = []
-    sending = None
-    new_tree = over_ranks.tree
+    exchange = None
+    new_tree = over_ranks.sums_of_subtrees
     loss_and_grad = over_ranks.loss_and_grad
 
-    def noting_tree(*args, **options):
-        nonlocal sending
-        gradients = new_tree(*args, **options)
-        sending = gradients.sending
+    def noting_tree(n_shards):
+        nonlocal exchange
+        gradients = new_tree(n_shards)
+        exchange = gradients.exchange
         found.append(0)
         return gradients
 
     def noting(*args, **options):
         results = loss_and_grad(*args, **options)
-        found[-1] = look(sending)
+        found[-1] = look(exchange)
         return results
 
-    over_ranks.tree = noting_tree
+    over_ranks.sums_of_subtrees = noting_tree
     over_ranks.loss_and_grad = noting
     return found
 

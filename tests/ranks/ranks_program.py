@@ -133,7 +133,7 @@ def compare_alone(name, together, numbers, state):
 
 def sent_early(over_ranks):
     """A list that gets, at each step, how many chunks were under way when backward ended."""
-    return after_backward(over_ranks, lambda sending: len(sending.under_way))
+    return after_backward(over_ranks, lambda exchange: len(exchange.under_way))
 
 
 def compare_accumulated():

@@ -10,11 +10,12 @@ from programs import in_threads
 
 from npformer import SGD, Trainer, Transformer, tree
 from npformer.runtime.sums import tree_sum
+from npformer.training.flat import slots_of
 from npformer.training.shards import GradientTree
 
 N_LAYERS, SIZE = 20, 1000
 PATHS = [f"layer.{i}" for i in range(N_LAYERS)]
-PLACES = {path: (slice(i * SIZE, (i + 1) * SIZE), (SIZE,)) for i, path in enumerate(PATHS)}
+SLOTS = slots_of({"layer": {str(i): np.empty(SIZE) for i in range(N_LAYERS)}})
 
 
 def gradient(shard, path):
@@ -37,7 +38,7 @@ def test_threads_keep_less_than_two_layers_each(n):
     """All go on to the next layer together, as threads do that compute as much."""
     flat = np.empty(N_LAYERS * SIZE, np.float32)
     most = []
-    batch = GradientTree(PLACES, {(0, n): flat}, is_first=True)
+    batch = GradientTree(SLOTS, {(0, n): flat}, is_first=True)
     together = threading.Barrier(n, timeout=60, action=lambda: most.append(kept(batch, flat)))
 
     def backward(shard):
@@ -54,7 +55,7 @@ def test_threads_keep_less_than_two_layers_each(n):
 @pytest.mark.parametrize("slow", [0, 5, 63])
 def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(slow):
     flat = np.empty(N_LAYERS * SIZE, np.float32)
-    batch = GradientTree(PLACES, {(0, 64): flat}, is_first=True)
+    batch = GradientTree(SLOTS, {(0, 64): flat}, is_first=True)
 
     def add(shard):
         for path in PATHS:

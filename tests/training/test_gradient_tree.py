@@ -12,11 +12,12 @@ from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.sums import subtrees, tree_sum
-from npformer.training.flat import GivenGradients
+from npformer.training.flat import slots_of
+from npformer.training.intake import GradientIntake
 from npformer.training.shards import GradientTree
 from npformer.tree import leaves, view_as
 
-PLACES = {"a.weight": (slice(0, 6), (2, 3)), "a.bias": (slice(6, 9), (3,)), "b": (slice(9, 10), ())}
+SLOTS = slots_of({"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())})
 SIZE = 10
 
 
@@ -57,7 +58,7 @@ def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
     for seed in range(20):
         total = before.copy()
         complete = []
-        batch = GradientTree(PLACES, {(0, n): total}, is_first, noting(complete))
+        batch = GradientTree(SLOTS, {(0, n): total}, is_first, noting(complete))
         random.Random(seed).shuffle(parts)
         for part in parts:
             batch.add(*part)
@@ -72,11 +73,11 @@ def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
     assert roots == [(1, 2), (2, 4), (4, 6)]
     sums = {root: np.empty(SIZE, "float32") for root in roots}
     complete = []
-    batch = GradientTree(PLACES, sums, True, noting(complete))
+    batch = GradientTree(SLOTS, sums, True, noting(complete))
     for shard in (5, 1, 3, 4, 2):
         assert complete == []
         add_all(batch, shard, trees[shard])
-    assert len(complete) == len(PLACES)
+    assert len(complete) == len(SLOTS)
     for root, total in sums.items():
         assert total.tobytes() == sum_of(flat, *root).tobytes()
 
@@ -95,7 +96,7 @@ def test_threads_that_give_at_once_get_the_same_bits():
     flat, trees = gradients(8)
     for _ in range(3):
         total = np.empty(SIZE, "float32")
-        batch = GradientTree(PLACES, {(0, 8): total}, True)
+        batch = GradientTree(SLOTS, {(0, 8): total}, True)
         batch.waiting = Slow()
         in_threads(*(partial(add_all, batch, shard, trees[shard]) for shard in range(8)))
         assert total.tobytes() == sum_of(flat).tobytes()
@@ -104,30 +105,30 @@ def test_threads_that_give_at_once_get_the_same_bits():
 def test_no_gradient_of_a_shard_is_kept_or_changed():
     flat, trees = gradients(4)
     before = flat.copy()
-    batch = GradientTree(PLACES, {(0, 4): np.empty(SIZE, "float32")}, True)
+    batch = GradientTree(SLOTS, {(0, 4): np.empty(SIZE, "float32")}, True)
     for shard, tree in enumerate(trees):
         add_all(batch, shard, tree)
-        assert len(batch.waiting) <= 2 * len(PLACES)  # log2(4)
+        assert len(batch.waiting) <= 2 * len(SLOTS)  # log2(4)
     np.testing.assert_array_equal(flat, before)
 
 
 def test_what_was_given_to_ready_is_not_taken_again():
     _, (tree,) = gradients(1)
     taken = []
-    given = GivenGradients(PLACES, lambda path, grad: taken.append(path))
-    given.ready("a", tree["a"])
-    given.finish((0.5, tree, 3))
+    intake = GradientIntake(SLOTS, lambda path, grad: taken.append(path))
+    intake.ready("a", tree["a"])
+    intake.finish((0.5, tree, 3))
     assert taken == ["a.weight", "a.bias", "b"]
 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
     def named(message, path, grads):
-        given = GivenGradients(PLACES, lambda path, grad: None)
+        intake = GradientIntake(SLOTS, lambda path, grad: None)
         with pytest.raises(ValueError, match=f"the gradient of {message}"):
             if early:
-                given.ready(path, grads)
-            given.finish((0.5, None if early else {path: grads}, 3))
+                intake.ready(path, grads)
+            intake.finish((0.5, None if early else {path: grads}, 3))
 
     layer = {"weight": np.ones((2, 3)), "bias": np.ones(3)}
     named(r"b: given nothing, .* shape \(\)", "a", layer)
@@ -136,10 +137,10 @@ def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
 
 
 def test_a_gradient_that_is_given_twice_is_named():
-    given = GivenGradients(PLACES, lambda path, grad: None)
-    given.ready("b", np.zeros(()))
+    intake = GradientIntake(SLOTS, lambda path, grad: None)
+    intake.ready("b", np.zeros(()))
     message = "the gradient of b: given twice, expected once"
-    refuses(ValueError, message, given.ready, "b", np.zeros(()))
+    refuses(ValueError, message, intake.ready, "b", np.zeros(()))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +152,9 @@ def test_a_gradient_that_is_given_twice_is_named():
     ],
 )
 def test_results_that_are_not_those_of_a_model_are_refused(results, message):
-    given = GivenGradients(PLACES, lambda path, grad: None)
+    intake = GradientIntake(SLOTS, lambda path, grad: None)
     with pytest.raises(ValueError, match=message):
-        given.finish(results)
+        intake.finish(results)
 
 
 class WithoutOutput(Transformer):
