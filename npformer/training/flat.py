@@ -106,7 +106,7 @@ class FlatOptimizer:
             flat_grads[place] = 0
 
     def norm(self, flat_grads):
-        """The norm of the gradient."""
+        """The norm of the gradient. (If ranks divide it, each has a part of it.)"""
         return self.ops.global_norm(flat_grads)
 
     def update(self, state, step, grad_scale, lr):

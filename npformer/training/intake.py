@@ -42,6 +42,7 @@ class GradientIntake:
         """
         loss, grads, _ = checked_results(results)
         for leaf, grad in tree.leaves({} if grads is None else grads):
+            # What is not in the slots is no gradient of the model: ``ready`` raises.
             if leaf in self.missing or leaf not in self.slots:
                 self.ready(leaf, grad)
         if self.missing:

@@ -43,7 +43,7 @@ class Precision:
         @wraps(loss_and_grad)
         def in_short(params, *batch, **options):
             if self.half is not None:
-                self.half[...] = self.full  # the memory of ``params``, which are the state's
+                self.half[...] = self.full  # the memory of ``params``; self.params are in self.half
             with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
                 return loss_and_grad(self.params, *batch, **options)
 
@@ -65,6 +65,7 @@ class Precision:
                 if is_update:
                     self.loss_scale = scale.after_step()
                     return loss, norm, True
+                # With a scale of 1 it is the gradient itself that is too large.
                 is_overflow = scale.value > 1 and np.isfinite(loss)
                 if not is_overflow:
                     return loss, norm, False

@@ -49,7 +49,7 @@ class OverRanks(OverShards):
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.divided = DividedArray(sharding.device, self.flat, chunks)
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+    def __call__(self, params, batch, dropout_key, options, is_first, is_last):
         """Compute a batch, and return its loss."""
         shards = self.sharding.shards(batch, dropout_key)
         n_shards = len(shards)

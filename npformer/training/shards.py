@@ -12,12 +12,13 @@ from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
 from npformer.training.intake import GradientIntake
 
-# However few rows a shard has, it reads all parameters, writes their gradients, and runs Python for
-# each array of them. In this time it could compute so many entries of the largest array of a batch:
+# What a shard costs beside its rows, in entries of the largest array of a batch that one could
+# compute in the same time: it reads all parameters and writes their gradients,
 FOR_THE_PARAMETERS = 50
-FOR_AN_ARRAY = 4 * 10**6  # divided by the number of parameters
-# A shard should have as many entries as both together. If a batch has not enough for this number of
-# shards, one shard, whose products are divided among all threads, is faster.
+# and runs Python for each array of parameters. (This is divided by the number of parameters.)
+FOR_AN_ARRAY = 4 * 10**6
+# A batch is divided if so many shards would have as many entries each as both together. Otherwise
+# one shard, whose products are divided among all threads, is faster.
 FEWEST_SHARDS = 4
 
 
@@ -83,7 +84,7 @@ class OverShards:
     def __init__(self, loss_and_grad, state, sharding):
         self.loss_and_grad, self.state, self.sharding = loss_and_grad, state, sharding
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+    def __call__(self, params, batch, dropout_key, options, is_first, is_last):
         """Compute a batch, and return its loss."""
         shards = self.sharding.shards(batch, dropout_key)
         sums = {(0, len(shards)): self.state.flat_grads}
@@ -156,7 +157,9 @@ class GradientTree:
                     self.waiting[path, node] = grad
                     return
             if self.is_first and parent[0] == root[0]:
-                out = total  # which has no other use before it is complete
+                # The sums that begin with the first shard are made one after another, each from the
+                # one before. Nothing else is written into the array of the whole sum until then.
+                out = total
             elif node[1] - node[0] > 1:
                 out = grad  # a sum of this tree
             else:  # not ``grad``, which a model may have given as another gradient, too

@@ -60,11 +60,12 @@ def training_step(
         options["loss_scale"] = loss_scale
     loss = np.float64(0)
     for i, batch in enumerate(batches):
+        is_first = i == 0
         is_last = i + 1 == len(batches)
-        # The loss and the gradients of each batch are divided by the targets of all of them.
-        loss = loss + loss_and_grad(
-            state.params, batch, derive_key(key, i), options, is_first=i == 0, is_last=is_last
-        )
+        batch_key = derive_key(key, i)
+        # The gradients of the first batch overwrite those of the last step in state.flat_grads, the
+        # others are added to them. All are divided by the targets of all batches.
+        loss = loss + loss_and_grad(state.params, batch, batch_key, options, is_first, is_last)
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
@@ -99,7 +100,7 @@ class WholeBatch:
         self.loss_and_grad, self.slots = loss_and_grad, state.slots
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+    def __call__(self, params, batch, dropout_key, options, is_first, is_last):
         """Compute a batch, and return its loss."""
         intake = GradientIntake(self.slots, self.write if is_first else self.add)
         results = self.loss_and_grad(
