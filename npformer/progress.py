@@ -1,31 +1,25 @@
-"""What a program says while it works: a progress bar, lines, and which kernel is being compiled.
+"""What a program says while it works: a progress bar, and lines.
 
 In a notebook with ipywidgets the bar is a widget, in one without it is text. Where nothing can be
 redrawn, as in a file, there is a line each minute instead.
 
 If they cannot be written, because the terminal or the reader of a pipe is gone, the work goes on
 without them.
-
-One kernel is compiled at a time. A progress bar shows its name at once; if there is none, a line on
-standard error does after a second. The seconds are counted, so that measurements can leave them
-out.
 """
 
 import contextlib
 import os
 import sys
-import threading
 import time
 import warnings
 from collections import deque
 from contextlib import contextmanager
 
 from npformer.extras import pip_install
+from npformer.runtime.compilations import GONE, compilation_listener
 
 RECENT = 50  # steps, whose targets per second are shown
 EVERY = 60.0  # seconds from one line to the next in a file
-PATIENCE = 1.0  # seconds of compiling, after which standard error has a line
-GONE = OSError, ValueError, AttributeError  # a broken pipe, a closed file, or hardly a file
 
 
 @contextmanager
@@ -210,61 +204,3 @@ class _Lines:
             self.has_compiled = True
             title = "compiling kernels for this processor (once)"
             self.write(f"{title}: steps are slow until it is done")
-
-
-_listeners: list = []  # (begin, end) of the blocks of ``compilation_listener`` that have not ended
-_began: float | None = None  # while a kernel is compiled
-_seconds = 0.0  # of all compilations that have ended
-_has_advised = False
-
-
-@contextmanager
-def compilation_listener(begin=lambda name: None, end=lambda: None):
-    """Inside, ``begin(name)`` is called before each kernel is compiled, and ``end()`` after it.
-
-    Loading a kernel from disk is not compiling.
-    """
-    listener = begin, end
-    _listeners.append(listener)
-    try:
-        yield
-    finally:
-        _listeners.remove(listener)
-
-
-@contextmanager
-def compiling(name):
-    """Tell that a kernel is being compiled, until the block ends."""
-    global _began, _seconds
-    listeners = list(_listeners)
-    timer = threading.Timer(PATIENCE, _say_compiling, [name])
-    timer.daemon = True
-    for begin, _ in listeners:
-        begin(name)
-    if not listeners:
-        with contextlib.suppress(RuntimeError):  # a thread cannot be started
-            timer.start()
-    _began = time.perf_counter()
-    try:
-        yield
-    finally:
-        if _began is not None:  # else another thread, which compiled meanwhile, has counted
-            _seconds += time.perf_counter() - _began
-            _began = None
-        timer.cancel()
-        for _, end in listeners:
-            end()
-
-
-def _say_compiling(name):
-    global _has_advised
-    advice = "" if _has_advised else " (npformer compile does it before, for usual settings)"
-    _has_advised = True
-    line = f"npformer: compiling the kernel {name} for this processor{advice}"
-    print(line, file=_IfPossible(sys.stderr), flush=True)
-
-
-def working_time():
-    """Seconds on a clock that stands still while a kernel is compiled."""
-    began = _began
-    return (time.perf_counter() if began is None else began) - _seconds

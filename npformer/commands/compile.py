@@ -18,7 +18,7 @@ from npformer.commands.shared.compiling import NUMBERS_OF_ROWS, rehearse_decodin
 from npformer.backends import get_backend
 from npformer.decoding import beam_search
 from npformer.models import LanguageModel, SequenceAutoencoder, Transformer
-from npformer.progress import compilation_listener
+from npformer.runtime.compilations import compilation_listener
 from npformer.training.compiling import compile_for, compiles_ahead, rehearse_step
 
 TRANSLATOR = Transformer(11, 11, d_model=64, n_heads=2, n_layers=1, d_ff=64)

@@ -14,7 +14,7 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from npformer.cpu.kernel_cache import place_of
 from npformer.files.locks import claimed
-from npformer.progress import compiling
+from npformer.runtime.compilations import compiling
 from npformer.runtime.forks import at_fork
 
 # The list of (kernel, types) of a rehearsal that this thread makes, else None.

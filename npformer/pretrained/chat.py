@@ -13,7 +13,7 @@ from npformer.extras import imported
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained import sandbox
 from npformer.pretrained.tokenizer import check_tokenizer
-from npformer.progress import working_time
+from npformer.runtime.compilations import working_time
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"  # of a turn, in ChatML
 Show = Callable[[Any], object]

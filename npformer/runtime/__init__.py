@@ -21,6 +21,9 @@ forked. Every module with threads, locks or unfinished blocks gives ``in_forked_
 that sets them right in the child, which can then compute, also if the parent forked during a step.
 No fork happens while a kernel is compiled.
 
+**Compilations** (``compilations.py``). A progress bar hears of each kernel that is compiled. The
+seconds are counted.
+
 **Ranks** (``started.py``, ``ranks.py``, ``sums.py``, ``chunks.py``). All ranks make the same calls
 in the same order. What may differ between them, such as an error in a step or a save, is exchanged,
 so that either all raise or none. Whatever else ends one rank, the others raise an error where they

@@ -21,8 +21,8 @@ MAY_KNOW = {"backends.py", "arrays.py", "checks.py", "operations/options.py"}
 FLOORS = """
     arrays errors extras
     checks tree
-    runtime progress
-    files
+    runtime
+    progress files
     operations quantized
     reference
     kernels

@@ -13,9 +13,9 @@ pytest.importorskip("jinja2")
 from refusals import refuses
 from tiny import tiny_encoder, tiny_language_model, tiny_tokenizer
 
-from npformer import progress
 from npformer.pretrained import chat as chat_module, sandbox
 from npformer.pretrained.chat import Chat, chat_text
+from npformer.runtime import compilations
 
 TURNS = [{"role": "user", "content": "{{ 1 }} é"}, {"role": "assistant", "content": "a"}]
 IN_CHATML = (
@@ -139,11 +139,11 @@ def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
 
 def test_the_times_of_an_answer_are_without_those_of_compiling_kernels(monkeypatch):
     seconds = count()  # a clock that is one second later each time it is read
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    monkeypatch.setattr(compilations, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
 
     def said(*arguments, on_step, **options):
         for token in range(3):
-            with progress.compiling("kernel"):
+            with compilations.compiling("kernel"):
                 for _ in range(50):
                     next(seconds)
             on_step([0], [token])

@@ -7,7 +7,8 @@ import pytest
 from programs import environment, python
 from trainings import Terminal, shown_by
 
-from npformer.progress import compilation_listener, compiling, progress_bar, say, working_time
+from npformer.progress import progress_bar, say
+from npformer.runtime.compilations import compilation_listener, compiling, working_time
 from npformer.training.trainer import StepInfo
 
 numba = pytest.importorskip("numba")
@@ -121,9 +122,9 @@ def test_numba_is_not_imported_for_it():
 SLOW = """
 import time
 from npformer.cpu import jit
-from npformer import progress
+from npformer.runtime import compilations
 
-progress.PATIENCE = {patience}
+compilations.PATIENCE = {patience}
 def slow(x):
     return x + 1
 jit.kernel(slow)(1)
