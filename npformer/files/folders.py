@@ -49,7 +49,7 @@ def new_files(folder, obsolete=()):
     stays among them, of which ``check_finished`` tells.
 
     ``folder`` is made if it is missing. It stays the same folder with the same permissions, a link
-    to it stays a link, and its other files stay, but for those with the names ``obsolete``, which
+    to it stays a link, and its other files stay, except those with the names ``obsolete``, which
     belong to the old ones; a folder with such a name goes if it is empty. No other process may make
     a file in it meanwhile: one that is made during the exchange is lost.
     """
@@ -63,8 +63,7 @@ def new_files(folder, obsolete=()):
         for path in new.iterdir():
             _complete(path, folder / path.name)
         with deferred_interrupts():
-            if not (_is_first(folder, new) or _replaced_at_once(folder, scratch, obsolete)):
-                _replace_one_by_one(folder, new, obsolete)
+            _replace(folder, scratch, obsolete)
     _sync_folder(folder.parent)
 
 
@@ -83,7 +82,7 @@ def new_folder(folder):
         yield new
         for path in new.rglob("*"):
             _sync(path) if path.is_file() else _sync_folder(path)
-        _is_first(folder, new)
+        _moved_into_place(new, folder)
     _sync_folder(folder.parent)
 
 
@@ -121,8 +120,18 @@ def _complete(new, old):
         new.chmod(stat.S_IMODE(mode))
 
 
-def _is_first(folder, new):
-    """Whether there was no such folder: now the new one is it."""
+def _replace(folder, scratch, obsolete):
+    """Let the files in ``scratch / "new"`` take their places, in the first way that is possible."""
+    new = scratch / "new"
+    if _moved_into_place(new, folder):
+        return
+    if _exchanged(folder, scratch, obsolete):
+        return
+    _replace_one_by_one(folder, new, obsolete)
+
+
+def _moved_into_place(new, folder):
+    """Rename a new folder to ``folder``, unless there is one; return whether that was done."""
     if folder.exists():
         return False
     try:
@@ -134,8 +143,18 @@ def _is_first(folder, new):
     return True
 
 
-def _replaced_at_once(folder, scratch, obsolete):
-    """Whether the files could be replaced at once, by those in ``scratch / "new"``."""
+def _exchanged(folder, scratch, obsolete):
+    """Replace the files of a folder by exchanging it with a twin; return whether that was done.
+
+    The twin has the same files under the same names. What has which name:
+
+    ============  =====================  =======================  =====================
+    name          at first               in between               at the end
+    ============  =====================  =======================  =====================
+    ``folder``    the folder, old files  the twin, old files      the folder, new files
+    ``twin``      the twin, old files    the folder, old and new  the twin, old files
+    ============  =====================  =======================  =====================
+    """
     twin = scratch / "twin"
     if sys.platform != "linux":
         return False
@@ -144,8 +163,7 @@ def _replaced_at_once(folder, scratch, obsolete):
         _exchange(folder, twin)
     except OSError:  # whatever the reason, nothing has changed
         return False
-    # What has the name of the folder now is the twin, with all of the old files. The folder itself
-    # is in its place. If what follows fails, the twin stays, and the old files with it.
+    # If what follows fails, the twin keeps the name of the folder, and has all of the old files.
     _move_all(scratch / "new", twin, [*obsolete, UNFINISHED])
     _exchange(folder, twin)
     return True

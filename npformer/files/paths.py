@@ -85,8 +85,8 @@ def check_regular(path):
 
     A pipe waits for a writer, and a device may never end.
 
-    What reads something else than lines of text calls this first. Who opens a file that is missing
-    says so.
+    What reads something else than lines of text calls this first. A missing file is no error here:
+    whoever opens it next says so.
     """
     kind = kind_of_file(path)
     if kind not in ("a file", MISSING):
