@@ -167,8 +167,7 @@ def _ask_openblas(name, restype):
 
 def _backends():
     """``AVAILABLE`` or the reason why not, for each backend, and the one that "auto" chooses."""
-    is_part = importlib.util.find_spec("npformer.cpu")
-    cpu = _status("numba", "npformer.cpu") if is_part else "not part of this version of npformer"
+    cpu = _status("numba", "npformer.cpu")
     gpu = _shortened(missing) if (missing := why_no_gpu()) else _status("npformer.gpu")
     auto = "cpu" if cpu == AVAILABLE else "reference"
     return {"reference": AVAILABLE, "cpu": cpu, "gpu": gpu, "auto": auto}
@@ -192,9 +191,9 @@ def _try_import(name):
 def _kernel_cache():
     """The folder in which numba stores the compiled kernels; None if it does not store them."""
     numba, _ = _try_import("numba")
-    cpu = importlib.util.find_spec("npformer.cpu")
-    if numba is None or cpu is None:
+    if numba is None:
         return None
+    cpu = importlib.util.find_spec("npformer.cpu")
 
     def kernel():
         """Stand-in for a kernel of the cpu backend: numba chooses the folder by the file that
