@@ -7,7 +7,7 @@ and state. The trainer has all parameters in one flat array, which one call of `
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,15 @@ from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.reference.math.update import norm_of
 from npformer.runtime.blas_threads import one_blas_thread
+
+
+class UpdateNumbers(NamedTuple):
+    """The numbers of one update, beside the settings of the optimizer."""
+
+    step: Any
+    lr: Any
+    grad_scale: Any  # the gradient is multiplied by it
+    weight_decay: float
 
 
 @dataclass(frozen=True)
@@ -167,22 +176,20 @@ class Optimizer:
         ops: Ops,
         param: Array,
         grad: Array,
-        state: dict,
+        moments: dict,
         step: Any,
         grad_scale: Any = 1.0,
         lr: Any = None,
         decay: bool = True,
     ) -> None:
-        """Update ``param`` and ``state`` in place; ``lr`` defaults to that of this step."""
-        numbers = {
-            "step": step,
-            "lr": self.learning_rate(step) if lr is None else lr,
-            "grad_scale": grad_scale,
-            "weight_decay": self.weight_decay if decay else 0.0,
-        }
-        self._update(ops, param, grad, state, **numbers)
+        """Update ``param`` and ``moments`` in place; ``lr`` defaults to that of this step."""
+        if lr is None:
+            lr = self.learning_rate(step)
+        weight_decay = self.weight_decay if decay else 0.0
+        numbers = UpdateNumbers(step, lr, grad_scale, weight_decay)
+        self._update(ops, param, grad, moments, numbers)
 
-    def _update(self, ops, param, grad, state, *, step, lr, grad_scale, weight_decay):
+    def _update(self, ops, param, grad, moments, numbers):
         """Call the operation of the optimizer, with the numbers that it takes."""
         raise NotImplementedError
 
@@ -218,9 +225,16 @@ class SGD(Optimizer):
         """The velocity, if there is momentum."""
         return ("velocity",) if self.momentum else ()
 
-    def _update(self, ops, param, grad, state, *, step, weight_decay, **numbers):
-        settings = {"momentum": self.momentum, "nesterov": self.nesterov}
-        ops.sgd_update(param, grad, state.get("velocity"), **settings, **numbers)
+    def _update(self, ops, param, grad, moments, numbers):
+        ops.sgd_update(
+            param,
+            grad,
+            moments.get("velocity"),
+            lr=numbers.lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            grad_scale=numbers.grad_scale,
+        )
 
 
 @names_checked
@@ -254,9 +268,21 @@ class Adam(Optimizer):
         """The running means of g and g²."""
         return ("m", "v")
 
-    def _update(self, ops, param, grad, state, **numbers):
-        settings = {"beta1": self.betas[0], "beta2": self.betas[1], "eps": self.eps}
-        ops.adam_update(param, grad, state["m"], state["v"], **settings, **numbers)
+    def _update(self, ops, param, grad, moments, numbers):
+        beta1, beta2 = self.betas
+        ops.adam_update(
+            param,
+            grad,
+            moments["m"],
+            moments["v"],
+            lr=numbers.lr,
+            step=numbers.step,
+            beta1=beta1,
+            beta2=beta2,
+            eps=self.eps,
+            weight_decay=numbers.weight_decay,
+            grad_scale=numbers.grad_scale,
+        )
 
 
 @names_checked
@@ -302,8 +328,8 @@ class Lion(Optimizer):
     betas : (float, float)
         Decay rates of the running mean: in the direction of a step, and from step to step.
     weight_decay : float
-        Each step also does param -= lr · weight_decay · param, but for biases and gains, which have
-        one axis.
+        Each step also does param -= lr · weight_decay · param, except for biases and gains, which
+        have one axis.
 
     Examples
     --------
@@ -327,9 +353,18 @@ class Lion(Optimizer):
         """The running mean of g."""
         return ("m",)
 
-    def _update(self, ops, param, grad, state, *, step, **numbers):
-        settings = {"beta1": self.betas[0], "beta2": self.betas[1]}
-        ops.lion_update(param, grad, state["m"], **settings, **numbers)
+    def _update(self, ops, param, grad, moments, numbers):
+        beta1, beta2 = self.betas
+        ops.lion_update(
+            param,
+            grad,
+            moments["m"],
+            lr=numbers.lr,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=numbers.weight_decay,
+            grad_scale=numbers.grad_scale,
+        )
 
 
 # by their names in checkpoints
