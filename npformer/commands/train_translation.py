@@ -149,8 +149,8 @@ def train(run, training, minutes):
     settings = run.settings
     title = f"{settings.src} to {settings.tgt}, preset {settings.preset}, seed {settings.seed}"
     sizes = f"{tree.count(run.trainer.params):,} parameters, {len(run.translator.source):,} pieces"
-    run.began = training.began  # --minutes count from the start of the command
-    code = training.train(run, f"{title}: {sizes}", minutes=minutes)
+    # --minutes count from the start of the command.
+    code = training.train(run, f"{title}: {sizes}", minutes=minutes, since=training.began)
     if code:
         return code
     result = run.finish()
@@ -165,7 +165,7 @@ def train(run, training, minutes):
 def report(run, result):
     step = result["step"]
     goes_on = ""
-    if step < run.settings.steps and not run._is_out_of_patience():
+    if step < run.settings.steps and not run.is_out_of_patience():
         goes_on = "; --resume continues"
     steps = result["averaged"] or [step]
     parameters = f"parameters after step {steps[0]}"

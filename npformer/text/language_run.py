@@ -121,12 +121,12 @@ class LanguageRun(TextRun):
             lines = (prompt + written).replace("\n", "\n    ")
             say(f"step {self.trainer.n_steps} writes:\n    {lines}")
 
-    def keep(self, record, shown):
+    def finish_validation(self, record, is_shown):
         """Save the parameters of the best validation, and print its numbers."""
         if self.ranks.is_first:
             bits = f"{record['bits_per_character']:.3f} bits per character"
             say(f"step {record['step']}: {bits} of the held-out text")
-        super().keep(record, shown=False)
+        super().finish_validation(record, is_shown=False)
 
     def evaluate(self):
         """The loss of the held-out text, also as bits per character."""

@@ -4,7 +4,7 @@ are saved and go on.
 They differ in their text, and in what they measure.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from npformer.files.checkpoint import LAST, CheckpointError
@@ -45,14 +45,17 @@ class TextRun(Loop):
             kind = CheckpointError if steps == before.steps else ValueError
             raise kind(f"{path}: steps={steps}, but {self.trainer.n_steps} are done")
 
-    def train(self, stops=(), progress=True, minutes=None):
+    def train(self, stops=(), progress=True, minutes=None, since=None):
         """Train until all steps are done, validations have stopped improving, or a callback stops
         it.
 
-        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``; the
-        minutes begin when the run was made.
+        ``stops`` are further callbacks, ``progress`` and ``minutes`` are as of ``Trainer.fit``. The
+        minutes count from ``since``, a time of ``time.perf_counter``; without it, from when the run
+        was made.
         """
-        self.loop_settings = replace(self.loop_settings, minutes=minutes)
+        self.minutes = minutes
+        if since is not None:
+            self.began = since
         n_left = self.settings.steps - self.trainer.n_steps
         self.run(self.batches(), n_left, callbacks=stops, progress=progress)
 

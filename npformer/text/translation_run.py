@@ -52,7 +52,8 @@ class TranslationRun(TextRun):
 
     def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
         model = _model(settings, source, target)
-        self.place = self.place_after = Place()
+        self.place = Place()
+        self.place_after = self.place  # after the batch that was read last
         optimizer = Adam(_schedule(settings, model.d_model), betas=(0.9, 0.98), eps=1e-9)
         of_loop = LoopSettings(
             every=settings.validate_every,
@@ -142,12 +143,15 @@ class TranslationRun(TextRun):
         """Both vocabularies, as arrays of a checkpoint."""
         return self.translator.subword_arrays()
 
-    def record_of(self, info):
-        """What the log says of a step, as soon as it is made."""
+    def step_is_made(self):
+        """Go on to the place after the batch of the step."""
         self.place = self.place_after
+
+    def record_of(self, info):
+        """What the log says of a step."""
         return info._asdict() | {"epoch": self.place.epoch}
 
-    def keep(self, record, shown):
+    def finish_validation(self, record, is_shown):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
         self.ranks.first(lambda: self.translator.save(self.snapshots.path_of(record), record))
         if self.ranks.is_first:
@@ -176,12 +180,13 @@ class TranslationRun(TextRun):
         return result
 
     def batches(self):
-        """Yield (src, tgt) without end; ``place_after`` is the position after the yielded batch."""
+        """Yield (src, tgt) without end."""
         text = _text(self.settings, "train")
         batches = self._batches(text, seed=self.settings.seed).from_place(self.place)
         # Messages between ranks have an order, which a thread would change.
         reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone
-        for self.place_after, src, tgt in ahead(batches) if reads_ahead else batches:
+        for place, src, tgt in ahead(batches) if reads_ahead else batches:
+            self.place_after = place  # not yet the training's place: the step may still fail
             yield src, tgt
 
     def _batches(self, text, **options):

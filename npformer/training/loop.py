@@ -82,7 +82,10 @@ def checked_callbacks(callbacks):
 
 
 def evaluation_of(trainer, validate, monitor):
-    """The function that a ``Loop`` calls for batches, or for a function of the trainer, or None."""
+    """The function with which a ``Loop`` validates, or None.
+
+    It measures the loss of batches, or calls a function of the trainer.
+    """
     if validate is None:
         return None
     if not callable(validate):
@@ -113,7 +116,7 @@ class Loop:
     checkpoints and the log, if there is one.
     """
 
-    n_last_validations = 1  # for which the time limit leaves time
+    n_last_validations = 1  # The time limit leaves time for so many of them.
 
     def __init__(self, trainer, settings, validate=None, folder=None):
         self.trainer, self.ranks = trainer, trainer.ranks
@@ -126,7 +129,8 @@ class Loop:
         self.saved: tuple | None = None  # (steps, validations) of the last checkpoint
         # The first validation that counts; 0 if a training goes on in its own folder.
         self.first = len(self.validations)
-        self.began = time.perf_counter()
+        self.minutes = settings.minutes
+        self.began = time.perf_counter()  # from when the minutes count
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
             value = getattr(settings, name)
@@ -153,41 +157,41 @@ class Loop:
         ``n_batches`` is the number of batches, if it is known: for the progress bar alone.
         """
         trainer, history = self.trainer, History()
-        if isinstance(batches, np.ndarray):
-            expected = "a tuple of arrays for each step, such as [(src, tgt)], or [(ids,)]"
-            raise TypeError(f"batches is an array of shape {batches.shape}, expected {expected}")
+        _check_no_array(batches)
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
         callbacks = checked_callbacks(callbacks)  # a list: a generator would give them only once
         last_step = None if n_steps is None else trainer.n_steps + n_steps
         known = [n for n in (n_steps, n_batches) if n is not None]
         total = trainer.n_steps + min(known) if known else None  # of the bar
-        shown = progress and self.ranks.is_first
-        self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | {"n_steps": n_steps}})
-        bar_of_steps = progress_bar(total, shown, trainer.n_steps)
+        is_shown = progress and self.ranks.is_first
+        limits = {"minutes": self.minutes, "n_steps": n_steps}
+        self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | limits})
+        bar_of_steps = progress_bar(total, is_shown, trainer.n_steps)
         with self._opened(), bar_of_steps as bar, self._saving_after_errors():
             # The last run may have been interrupted before its validation, or in it.
-            self._validate_if_due(last_step, shown)
+            self._validate_if_due(last_step, is_shown)
             upcoming = islice(batches, n_steps)
             batch = None
             is_stopped = False
-            while not is_stopped and not self._is_out_of_patience():
+            while not is_stopped and not self.is_out_of_patience():
                 batch = self._next(upcoming)
                 if batch is END:
                     break
                 with deferred_interrupts():  # a step that is made is in the log
                     trainer.step(batches=[batch])
+                    self.step_is_made()
                     history.append(trainer.last)
                     self.write(self.record_of(trainer.last))
                 bar.advance(trainer.last)
-                self._validate_if_due(last_step, shown)
+                self._validate_if_due(last_step, is_shown)
                 if trainer.n_steps % self.loop_settings.save_every == 0:
                     self.save()
                 is_stopped = self._is_stopped_by(callbacks)
                 if self._is_out_of_time():
                     break
             if not is_stopped:  # the batches, the patience or the time have ended
-                self._validate_if_due(trainer.n_steps, shown)  # as this step is the last
+                self._validate_if_due(trainer.n_steps, is_shown)  # as this step is the last
             if trainer.n_steps:
                 self.save()
         if batch is END:
@@ -202,12 +206,16 @@ class Loop:
 
         def wishes_to_stop():
             wishes = [callback(self.trainer, self.trainer.last) for callback in callbacks]
-            return any(wish is True or wish is np.True_ for wish in wishes)  # not by 1
+            # Only True stops: a callback may return a number, such as what ``print`` has written.
+            return any(wish is True or wish is np.True_ for wish in wishes)
 
         return any(self.ranks.results(wishes_to_stop))
 
+    def step_is_made(self):
+        """Note what a subclass keeps of its progress, as soon as a step is made."""
+
     def record_of(self, info) -> dict:
-        """What the log says of a step, as soon as it is made."""
+        """What the log says of a step."""
         return info._asdict()
 
     def write(self, record):
@@ -228,7 +236,7 @@ class Loop:
         """Write a checkpoint."""
         self.trainer.save(path)
 
-    def validate(self, shown=True):
+    def validate(self, is_shown=True):
         """Validate, and note the result: the record of the validation."""
         monitor, state = self.loop_settings.monitor, self.trainer.state
         began = time.perf_counter()
@@ -243,16 +251,16 @@ class Loop:
             self.validations.append(record)
             try:
                 self.write(record)
-                self.keep(record, shown)
+                self.finish_validation(record, is_shown)
             except BaseException:
                 self.validations.pop()
                 state.n_logged = n_logged
                 raise
         return record
 
-    def keep(self, record, shown):
-        """Save the parameters of a validation, if they are the best; print its numbers if shown."""
-        if shown:
+    def finish_validation(self, record, is_shown):
+        """Print the numbers of a validation, and save its parameters if they are the best."""
+        if is_shown:
             say(", ".join(f"{name} {value:.6g}" for name, value in record.items()))
         keeps_best = self.folder is not None and self.loop_settings.keep != "last"
         if keeps_best and self._since_the_best() == 0:
@@ -269,12 +277,12 @@ class Loop:
                 values.append(math.inf if math.isnan(value) else value)
         return len(values) - 1 - values.index(min(values)) if values else 0
 
-    def _is_out_of_patience(self):
+    def is_out_of_patience(self):
         """Whether the best validation is at least ``patience`` validations ago."""
         patience = self.loop_settings.patience
         return patience is not None and self._since_the_best() >= patience
 
-    def _validate_if_due(self, last_step, shown):
+    def _validate_if_due(self, last_step, is_shown):
         """Validate after every so many steps and after the last, unless that was done."""
         step, every = self.trainer.n_steps, self.loop_settings.every
         is_done = self.validations and self.validations[-1]["step"] == step
@@ -283,22 +291,21 @@ class Loop:
         is_due = step == last_step or (every is not None and step % every == 0)
         if is_due or self._needs_to_know_its_time():
             self.save()  # a validation takes a while; if it is interrupted, no step is lost
-            self.validate(shown)
+            self.validate(is_shown)
 
     def _needs_to_know_its_time(self):
         """Whether half of the time is over, and nobody knows how long a validation takes."""
-        minutes = self.loop_settings.minutes
-        if minutes is None:
+        if self.minutes is None:
             return False
-        return self._any(not self.slowest and self._time_left() < 60 * minutes / 2)
+        return self._any(not self.slowest and self._time_left() < 60 * self.minutes / 2)
 
     def _is_out_of_time(self):
         """Whether the last validations have to begin, on any rank."""
-        return self.loop_settings.minutes is not None and self._any(self._time_left() < 0)
+        return self.minutes is not None and self._any(self._time_left() < 0)
 
     def _time_left(self):
         """Seconds until the last validations have to begin."""
-        limit = 60 * self.loop_settings.minutes - self.n_last_validations * self.slowest
+        limit = 60 * self.minutes - self.n_last_validations * self.slowest
         return self.began + limit - time.perf_counter()
 
     def _any(self, wish):
@@ -314,7 +321,7 @@ class Loop:
 
     @contextmanager
     def _saving_after_errors(self):
-        """Save what was trained if the loop ends with an error, but if the training went wrong."""
+        """Save what was trained if the loop ends with an error, unless the training went wrong."""
         try:
             yield
         except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -350,6 +357,13 @@ class Loop:
         log = JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged)
         self.log = stack.enter_context(log)
         return is_its_own
+
+
+def _check_no_array(batches):
+    """Raise if the batches are one array, whose rows would be taken for them."""
+    if isinstance(batches, np.ndarray):
+        expected = "a tuple of arrays for each step, such as [(src, tgt)], or [(ids,)]"
+        raise TypeError(f"batches is an array of shape {batches.shape}, expected {expected}")
 
 
 def _warn_if_too_few(batches, n_made, n_steps):
