@@ -31,11 +31,9 @@ models. The import needs NumPy alone: numba is imported by the first operation t
 """
 
 # A name is imported when it is first used. If all were imported here, a program that imports
-# npformer in one thread and
-# one of its modules in another would fail: each thread would wait for what the other has begun to
-# import. For the same
-# reason a module imports another package of npformer before a module in it (Python 3.14 fails
-# otherwise).
+# npformer in one thread and one of its modules in another would fail: each thread would wait for
+# what the other has begun to import. For the same reason a module imports another package of
+# npformer before a module in it. (Python 3.14 fails otherwise.)
 
 import ast
 import importlib

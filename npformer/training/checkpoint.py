@@ -17,7 +17,7 @@ __all__ = [
     "settings_of",
 ]
 
-# Those that a checkpoint has to agree with.
+# The settings of a training that its checkpoint has to agree with.
 SETTINGS = "seed", "label_smoothing", "consistency", "clip_norm", "frozen"
 # What older checkpoints, which do not have these settings, were computed with.
 ADDED_LATER = {"consistency": 0.0, "frozen": []}

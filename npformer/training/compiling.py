@@ -74,7 +74,8 @@ def compile_for(
 ) -> list:
     """Compile the kernels of several works for a backend, and return them.
 
-    A work is a function of the backend that it computes with.
+    A work is a function ``work(backend)`` that calls everything whose kernels are compiled, such as
+    ``rehearse_step``.
     """
     if not compiles_ahead(ops):
         return []
@@ -109,7 +110,7 @@ def compiles_ahead(ops):
 
     The reference has no kernels, and those of a GPU are compiled by its driver.
     """
-    return note_of(ops, work="any") is not None
+    return note_of(ops, work="any") is not None  # what the work is makes no difference
 
 
 def note_of(ops, work):

@@ -1,4 +1,4 @@
-"""The settings of a training, but for the model, the optimizer and the data."""
+"""The settings of a training, except the model, the optimizer and the data."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields

@@ -33,9 +33,10 @@ from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
 from npformer.training.checkpoint import check_training, contents_of, settings_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
-from npformer.training.guard import Guard, NonFiniteError, diagnosis
+from npformer.training.guard import Guard, NonFiniteError
 from npformer.training.intake import with_ready
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
+from npformer.training.not_finite import why_not_finite
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings
@@ -185,9 +186,10 @@ class Trainer:
     def _compose_step(self):
         """Make the step of a training from what the work was divided into, in three forms.
 
-        ``_step`` computes it, ``_run_step`` may repeat it on a GPU from a recording, and
-        ``_try_step`` tries it again after an overflow of a short format. None of them is a method:
-        it would refer to the trainer, a cycle, whose memory is freed late.
+        ``_step`` computes it. ``_run_step`` may repeat it on a GPU from a recording, and
+        ``_try_step`` tries it again after an overflow of float16: on a CPU all three are the same
+        function. None of them is a method: it would refer to the trainer, a cycle, whose memory is
+        freed late.
         """
         state, settings = self.state, self.settings
         self._step = partial(
@@ -249,13 +251,14 @@ class Trainer:
         batches = [batch] if batches is None else list(batches)
         start = time.perf_counter()
         with self._guard(changing=True), one_blas_thread():
+            # In one process this is self._checked(batches).
             n_targets, numbers = self.ranks.agreed(
                 partial(self._checked, batches), partial(facts_of_step, self, batches)
             )
             loss, norm, is_update = self._try_step(batches, self.state.key, numbers)
             loss, norm = float(loss), float(norm)
             if not is_update:
-                raise NonFiniteError(diagnosis(self, batches, loss, numbers.lr))
+                raise NonFiniteError(why_not_finite(self, batches, loss, numbers.lr))
             self.state.n_steps = numbers.step
             seconds = time.perf_counter() - start
             self.last = StepInfo(numbers.step, loss, numbers.lr, norm, n_targets, seconds)
@@ -482,6 +485,8 @@ class Trainer:
 
 def check_model(model, settings):
     """Raise unless a model has a trainer's methods, and its loss the options that are set."""
+    if isinstance(model, type):
+        raise TypeError(f"model is the class {model.__name__}, expected {model.__name__}(…)")
     kind = type(model).__name__
     for method in ("init", "loss_and_grad", "count"):
         if not callable(getattr(model, method, None)):
