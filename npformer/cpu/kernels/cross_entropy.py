@@ -28,22 +28,26 @@ def _loss_and_gradient(logits, bias, targets, options, may_overwrite):
         bias = np.empty(0, number)
     ids = targets.reshape(-1)
     counted = is_counted(ids, ignore_id=options.ignore_id)
-    share = 1 / options.n_tokens
-    scaled_share = number(share * options.loss_scale)
-    smoothing = number(options.label_smoothing)
     V = logits.shape[-1]
+    smoothing = number(options.label_smoothing)
     if options.consistency is None:
+        share = 1 / options.n_tokens
+        scaled_share = number(share * options.loss_scale)
         rows = dlogits.reshape(len(ids), V)
         total = _differentiate(rows, bias, ids, counted, scaled_share, smoothing)
     else:
+        # Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] / 2n
+        share = 1 / (2 * options.n_tokens)
+        scaled_share = number(share * options.loss_scale)
+        half_alpha = number(options.consistency / 2)
         rows = dlogits.reshape(2, len(ids), V)
-        consistency = number(options.consistency)
-        total = _differentiate_pairs(rows, bias, ids, counted, scaled_share, smoothing, consistency)
+        total = _differentiate_pairs(rows, bias, ids, counted, scaled_share, smoothing, half_alpha)
     return number(total * share), dlogits
 
 
 @kernel
 def _differentiate(logits, bias, targets, counted, share, smoothing):
+    """Σ ce(p) of rows (n, V), which become share times its gradient."""
     n, V = logits.shape
     one = like(share, 1)
     loss = 0.0
@@ -53,23 +57,81 @@ def _differentiate(logits, bias, targets, counted, share, smoothing):
         if not counted[i]:
             row[:] = 0
             continue
-        add_row(bias, row)
-        peak = largest(logits, i, V)
-        peak = like(share, 0) if peak == -np.inf else peak
-        _subtract(peak, row)
-        logit = row[target]
-        total, sum_of_shifted = _exponentials(row, row)
-        total = 1.0 if total == 0 else total
-        log_total = math.log(total)
-        loss += (one - smoothing) * (log_total - logit)
-        if smoothing > 0:
-            loss += smoothing * (log_total - sum_of_shifted / V)
+        loss, total, _ = _add_cross_entropy(loss, logits, i, bias, target, smoothing, row)
         scale = like(share, share / total)
         everywhere = share * smoothing / like(share, V)
         for j in range(V):
             row[j] = row[j] * scale - everywhere
         row[target] -= share * (one - smoothing)
     return loss
+
+
+@kernel
+def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, half_alpha):
+    """Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] of rows (2, n, V), which become share times
+    its gradient. Below, p and p' are p1 and p2, and x1 and x2 their shifted logits.
+    """
+    _, n, V = logits.shape
+    exponentials = np.empty((2, V), logits.dtype)
+    total = np.empty(2)
+    log_total = np.empty(2)
+    one = like(share, 1)
+    loss = 0.0
+    for i in range(n):
+        target = targets[i]
+        if not counted[i]:
+            logits[:, i] = 0
+            continue
+        for side in range(2):
+            loss, total[side], log_total[side] = _add_cross_entropy(
+                loss, logits[side], i, bias, target, smoothing, exponentials[side]
+            )
+        x1 = logits[0, i]
+        x2 = logits[1, i]
+        log_ratio = like(share, log_total[0] - log_total[1])
+        kl_12, kl_21 = _divergences(x1, x2, log_ratio, exponentials, total)
+        loss += half_alpha * (kl_12 + kl_21)
+
+        weight = share * half_alpha
+        everywhere = share * smoothing / like(share, V)
+        inverse1 = like(share, 1 / total[0])
+        inverse2 = like(share, 1 / total[1])
+        kl_of_1 = like(share, kl_12)
+        kl_of_2 = like(share, kl_21)
+        for j in range(V):
+            log_p1_p2 = x1[j] - x2[j] - log_ratio
+            p1 = exponentials[0, j] * inverse1
+            p2 = exponentials[1, j] * inverse2
+            between = weight * (p1 - p2)
+            x1[j] = p1 * (share + weight * (log_p1_p2 - kl_of_1)) + between - everywhere
+            x2[j] = p2 * (share - weight * (log_p1_p2 + kl_of_2)) - between - everywhere
+        x1[target] -= share * (one - smoothing)
+        x2[target] -= share * (one - smoothing)
+    return loss
+
+
+@inlined
+def _add_cross_entropy(loss, logits, i, bias, target, smoothing, exponentials):
+    """Add -Σ q log softmax of row i to the loss, and subtract its peak from the row.
+
+    Return the loss, the sum of the exponentials, which may be written over the row, and its
+    logarithm.
+    """
+    row = logits[i]
+    V = len(row)
+    one = like(smoothing, 1)
+    add_row(bias, row)
+    peak = largest(logits, i, V)
+    peak = like(smoothing, 0) if peak == -np.inf else peak
+    _subtract(peak, row)
+    logit = row[target]
+    total, sum_of_shifted = _exponentials(row, exponentials)
+    total = 1.0 if total == 0 else total
+    log_total = math.log(total)
+    loss += (one - smoothing) * (log_total - logit)
+    if smoothing > 0:
+        loss += smoothing * (log_total - sum_of_shifted / V)
+    return loss, total, log_total
 
 
 @inlined
@@ -100,64 +162,22 @@ def _exponentials(shifted, out):
     return total, sum_of_shifted
 
 
-@kernel
-def _differentiate_pairs(logits, bias, targets, counted, share, smoothing, consistency):
-    _, n, V = logits.shape
-    share /= like(share, 2)  # for each of the two predictions
-    consistency /= like(share, 2)  # for each of the two divergences
-    p = np.empty((2, V), logits.dtype)
-    one = like(share, 1)
-    total, log_total = np.empty((2, 2))
-    loss = 0.0
-    for i in range(n):
-        target = targets[i]
-        if not counted[i]:
-            logits[:, i] = 0
-            continue
-        for side in range(2):  # shifted logits, exp of them
-            row = logits[side, i]
-            add_row(bias, row)
-            _subtract(largest(logits[side], i, V), row)
-            total[side], sum_of_shifted = _exponentials(row, p[side])
-            log_total[side] = math.log(total[side])
-            loss += (one - smoothing) * (log_total[side] - row[target])
-            if smoothing > 0:
-                loss += smoothing * (log_total[side] - sum_of_shifted / V)
-
-        x = logits[0, i]
-        y = logits[1, i]
-        less = like(share, log_total[0] - log_total[1])
-        divergence_x = 0.0
-        divergence_y = 0.0
-        for first in range(0, V, BLOCK):
-            part_x = like(share, 0)
-            part_y = like(share, 0)
-            for j in block(first, V):
-                apart = x[j] - y[j] - less
-                part_x += p[0, j] * apart
-                part_y -= p[1, j] * apart
-            divergence_x += part_x
-            divergence_y += part_y
-        divergence_x /= total[0]
-        divergence_y /= total[1]
-        loss += consistency * (divergence_x + divergence_y)
-
-        everywhere = share * smoothing / like(share, V)
-        weight = share * consistency
-        share_x = like(share, 1 / total[0])
-        share_y = like(share, 1 / total[1])
-        kl_x = like(share, divergence_x)
-        kl_y = like(share, divergence_y)
-        for j in range(V):
-            apart = x[j] - y[j] - less
-            p_x = p[0, j] * share_x
-            p_y = p[1, j] * share_y
-            between = weight * (p_x - p_y)
-            x[j] = p_x * (share + weight * (apart - kl_x)) + between - everywhere
-            y[j] = p_y * (share - weight * (apart + kl_y)) - between - everywhere
-        x[target] -= share * (one - smoothing)
-        y[target] -= share * (one - smoothing)
-    return loss / 2
+@inlined
+def _divergences(x1, x2, log_ratio, exponentials, total):
+    """KL(p1‖p2) and KL(p2‖p1), where log p1 - log p2 is x1 - x2 - log_ratio."""
+    V = len(x1)
+    kl_12 = 0.0
+    kl_21 = 0.0
+    for first in range(0, V, BLOCK):
+        part_12 = like(log_ratio, 0)
+        part_21 = like(log_ratio, 0)
+        for j in block(first, V):
+            log_p1_p2 = x1[j] - x2[j] - log_ratio
+            part_12 += exponentials[0, j] * log_p1_p2
+            part_21 -= exponentials[1, j] * log_p1_p2
+        kl_12 += part_12
+        kl_21 += part_21
+    return kl_12 / total[0], kl_21 / total[1]
 
 
 make_loss_kernels(kernel_of, linear, _loss_and_gradient)
