@@ -55,8 +55,7 @@ def multiply(a, b, out=None, add=False):
     n, m = a.shape[-2:]
     p = b.shape[-1]
     # cuBLAS expects column-major matrices, so it sees ours as transposed, and computes
-    # outᵀ = bᵀ aᵀ. Its arguments are (handle, operations of the two factors, sizes of outᵀ and of
-    # the sum, 1, left factor, right factor, 0 or 1 to add to the result, result, …).
+    # outᵀ = bᵀ aᵀ: its factor A is b, B is a, and its sizes (m, n, k) are (p, n, m).
     left = _as_it_lies(b)
     right = _as_it_lies(a)
     dtype = a.dtype.name
@@ -69,6 +68,9 @@ def multiply(a, b, out=None, add=False):
         name = "cublasGemmStridedBatchedEx"
         count = (len(a),)
         result += (n * p,)
+    # cublasGemmEx(handle, transa, transb, m, n, k, alpha, A, Atype, lda, B, Btype, ldb, beta, C,
+    # Ctype, ldc, computeType, algo); for a batch a stride follows each of lda, ldb and ldc, and the
+    # number of products comes before computeType.
     status = getattr(library(), name)(
         handle(),
         left.operation,

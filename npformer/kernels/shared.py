@@ -14,7 +14,7 @@ from npformer.reference.math.packed_attention import split_heads, split_q_kv, sp
 
 
 class LossOptions(NamedTuple):
-    """The options of a loss, a number each, which may be on a GPU."""
+    """The options of a loss. In a recorded step, numbers are arrays of shape () on the GPU."""
 
     ignore_id: int | None
     label_smoothing: float
@@ -83,11 +83,13 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
         rows = by_time(x)
         y = empty((T * B, weight.shape[2]), x.dtype)
         y[...] = 0 if bias is None else bias
-        for w, at, seen in taps(T, len(weight), dilation, causal):
-            multiply(rows[all_of(seen, B)], weight[w], y[all_of(at, B)], True)
+        for w, outputs, inputs in taps(T, len(weight), dilation, causal):
+            multiply(rows[all_of(inputs, B)], weight[w], y[all_of(outputs, B)], add=True)
         return by_sequence(y, B)
 
-    @kernel_of(reference.conv1d_backward, as_it_lies=as_it_lies and f"dy {as_it_lies}")
+    backward_as_it_lies = f"dy {as_it_lies}" if as_it_lies else ""
+
+    @kernel_of(reference.conv1d_backward, as_it_lies=backward_as_it_lies)
     def conv1d_backward(dy, x, weight, bias, dilation, causal):
         B, T, _ = x.shape
         rows = by_time(x)
@@ -96,9 +98,9 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
         dweight = empty(weight.shape, x.dtype)
         dx[...] = 0
         dweight[...] = 0
-        for w, at, seen in taps(T, len(weight), dilation, causal):
-            multiply(drows[all_of(at, B)], weight[w].T, dx[all_of(seen, B)], True)
-            multiply(rows[all_of(seen, B)].T, drows[all_of(at, B)], dweight[w], False)
+        for w, outputs, inputs in taps(T, len(weight), dilation, causal):
+            multiply(drows[all_of(outputs, B)], weight[w].T, dx[all_of(inputs, B)], add=True)
+            multiply(rows[all_of(inputs, B)].T, drows[all_of(outputs, B)], dweight[w], add=False)
         return by_sequence(dx, B), dweight, None if bias is None else sum_over_rows(drows)
 
     def by_time(x):
@@ -127,7 +129,7 @@ class HeadAttention(Protocol):
     KNOWN: str  # the fields of ``AttentionOptions`` that it knows
 
     def kernel_options(self, q, k, keep_mask, bias, options, dropout_key):
-        """The last argument of the other two."""
+        """The options as ``attend`` and ``attend_backward`` take them."""
 
     def attend(self, q, k, v, out, options):
         """Write ``out``, and return (peak, total), or ``NotImplemented``."""
@@ -155,9 +157,11 @@ def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
         q, k, v = split_q_kv(q, kv, settings)
         B, H, T, K = q.shape
         out = empty((B, T, H * K), q.dtype)
-        for_kernel = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        saved = module.attend(q, k, v, split_heads(out, H), for_kernel)
-        return saved if saved is NotImplemented else (out, *saved)
+        options = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        peak_and_total = module.attend(q, k, v, split_heads(out, H), options)
+        if peak_and_total is NotImplemented:
+            return NotImplemented
+        return out, *peak_and_total
 
     @packed_kernel_of(reference.cross_attention_backward)
     def cross_attention_backward(
@@ -165,8 +169,10 @@ def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
     ):
         dq = empty(q.shape, q.dtype)
         dkv = empty(kv.shape, kv.dtype)
-        saved = (out, peak, total)
-        dbias = backward(dout, (q, kv), saved, (dq, dkv), settings, keep_mask, bias, dropout_key)
+        inputs = (q, kv)
+        results = (out, peak, total)
+        gradients = (dq, dkv)
+        dbias = backward(dout, inputs, results, gradients, settings, keep_mask, bias, dropout_key)
         if dbias is NotImplemented:
             return NotImplemented
         return (dq, dkv) if dbias is None else (dq, dkv, dbias)
@@ -178,21 +184,23 @@ def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
         dqkv = empty(qkv.shape, qkv.dtype)
         inputs = split_qkv(qkv, settings)
         gradients = split_qkv(dqkv, settings)
-        saved = (out, peak, total)
-        dbias = backward(dout, inputs, saved, gradients, settings, keep_mask, bias, dropout_key)
+        results = (out, peak, total)
+        dbias = backward(dout, inputs, results, gradients, settings, keep_mask, bias, dropout_key)
         if dbias is NotImplemented:
             return NotImplemented
         return dqkv if dbias is None else (dqkv, dbias)
 
-    def backward(dout, inputs, saved, gradients, settings, keep_mask, bias, dropout_key):
-        """Write the gradients (dq, dkv), and return that of the bias, or None without one."""
-        out, peak, total = saved
+    def backward(dout, inputs, results, gradients, settings, keep_mask, bias, dropout_key):
+        """Write the gradients (dq, dkv) of the inputs (q, kv), and return that of the bias, or None
+        without one.
+        """
+        out, peak, total = results
         q, k, v = split_q_kv(*inputs, settings)
         heads = (q, k, v, split_heads(out, settings.n_heads))
         dout_heads = split_heads(dout, settings.n_heads)
         dheads = split_q_kv(*gradients, settings)
-        for_kernel = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
-        dbias = module.attend_backward(dout_heads, heads, (peak, total), dheads, for_kernel)
+        options = module.kernel_options(q, k, keep_mask, bias, settings, dropout_key)
+        dbias = module.attend_backward(dout_heads, heads, (peak, total), dheads, options)
         if dbias is NotImplemented or bias is None:
             return dbias
         return summed_to(dbias, bias.shape)

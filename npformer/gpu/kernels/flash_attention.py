@@ -64,8 +64,8 @@ class KernelOptions(NamedTuple):
 @kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
     out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    saved = attend(as_heads(q), as_heads(k), as_heads(v), as_heads(out), for_kernel)
+    kernel_arguments = kernel_options(q, k, keep_mask, bias, options, dropout_key)
+    saved = attend(as_heads(q), as_heads(k), as_heads(v), as_heads(out), kernel_arguments)
     if saved is NotImplemented:
         return NotImplemented
     peak, total = saved
@@ -81,8 +81,8 @@ def flash_attention_backward(
     gradients = [cupy.empty(x.shape, x.dtype) for x in (q, k, v)]
     heads = [as_heads(x) for x in (q, k, v, out)]
     dheads = [as_heads(dx) for dx in gradients]
-    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    refusal = attend_backward(as_heads(dout), heads, (peak, total), dheads, for_kernel)
+    kernel_arguments = kernel_options(q, k, keep_mask, bias, options, dropout_key)
+    refusal = attend_backward(as_heads(dout), heads, (peak, total), dheads, kernel_arguments)
     return tuple(gradients) if refusal is None else refusal
 
 
