@@ -1,7 +1,7 @@
 """Compile and launch the kernels in the .cu files of the folder ``cuda``.
 
-A kernel is a function of the arguments that its source declares, which a comment repeats above the
-call: CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and
+A kernel is called with the arguments that its source declares, whose names a comment above the call
+repeats: CuPy arrays, None for no array, Python integers and bools for ``Index`` and ``bool``, and
 NumPy scalars for the other types.
 """
 
@@ -15,11 +15,12 @@ import numpy as np
 FOLDER = Path(__file__).parent / "cuda"
 MACROS = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
 THREADS = 256  # per block
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
 
 
 def cuda_kernel(file, name, dtype, grid, block, shared=0, **constants):
-    """The kernel ``name`` of ``file``.cu, compiled for arrays of ``dtype``.
+    """The function that launches the kernel ``name`` of ``file``.cu, compiled for ``dtype``.
 
     ``grid`` and ``block`` are tuples: the numbers of blocks, and of threads per block. ``shared``
     is in bytes per block. ``constants`` are macros that the comment in the file lists.
@@ -52,8 +53,8 @@ def on_gpu(number, dtype=FLOAT64):
 
 
 def with_steps(x):
-    """An array, and its steps along the first three axes, in elements: so kernels declare an array
-    that they read in any layout.
+    """An array and its steps along the first three axes, in elements: what a kernel declares for an
+    array in any layout.
     """
     return x, *(stride // x.itemsize for stride in x.strides[:3])
 

@@ -35,7 +35,8 @@ def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     dout = _matrices(dout)
     weights = _matrices(weights)
     n_heads, T, S = weights.shape
-    dscores = multiply(dout, _matrices(v).swapaxes(1, 2))  # here the gradient of the weights
+    # At first the gradient of the weights, which the kernel turns into that of the scores.
+    dscores = multiply(dout, _matrices(v).swapaxes(1, 2))
     scale = _scale(q, options.scale)
     drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
     kernel = row_kernel("attention", "differentiate", q.dtype, n_heads * T)

@@ -31,9 +31,8 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
 
 @kernel_of(reference.embed_tokens_backward)
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
-    return _embed_backward(
-        dy, ids, table_shape, pad_id, scale_of(table_shape, scaled), dropout_rate, dropout_key
-    )
+    scale = scale_of(table_shape, scaled)
+    return _embed_backward(dy, ids, table_shape, pad_id, scale, dropout_rate, dropout_key)
 
 
 def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_key):
