@@ -61,5 +61,7 @@ def turn_row(x, cos, sin, n, is_halves, y):
             m = np.uint64(k + M if is_halves else k + 1)
             a = x[k]
             b = x[m]
-            y[k] = a * cos[j] - b * sin[j]
-            y[m] = a * sin[j] + b * cos[j]
+            turned_a = a * cos[j] - b * sin[j]
+            turned_b = a * sin[j] + b * cos[j]
+            y[k] = turned_a
+            y[m] = turned_b
