@@ -5,6 +5,8 @@ A thread computes all heads of queries that share one of keys and values, as the
 gradients.
 """
 
+import itertools
+
 import numpy as np
 
 from npformer.cpu.attention_tiles.calls import all_heads, of_any_layout
@@ -53,36 +55,38 @@ def _room(q, v):
     n_shared = q.shape[1] // v.shape[1]
     m = min(T, QUERIES)
     n = min(S, KEYS)
-    of_queries = [(n_shared, T, K), (n_shared, T, Kv), (n_shared, T, K), (n_shared, T)]
-    of_keys = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
-    of_pair = [(m, n), (m, n), (2, n)]
-    of_sums = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
-    matrices = with_room([*of_queries, *of_keys, *of_pair, *of_sums], q.dtype)
-    return matrices[:4], matrices[4:9], matrices[9:12], matrices[12:]
+    shapes_of_queries = [(n_shared, T, K), (n_shared, T, Kv), (n_shared, T, K), (n_shared, T)]
+    shapes_of_keys = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
+    shapes_of_pair = [(m, n), (m, n), (2, n)]
+    shapes_of_sums = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
+    groups = (shapes_of_queries, shapes_of_keys, shapes_of_pair, shapes_of_sums)
+    matrices = iter(with_room(itertools.chain(*groups), q.dtype))
+    return tuple(tuple(itertools.islice(matrices, len(shapes))) for shapes in groups)
 
 
 @of_any_layout
 def _attend_backward(heads, dheads, saved, dbias, room, options, part):
-    # Each record is unpacked once: numba counts each use of a field.
+    # Each record is unpacked once: numba counts each use of a field, and each array that a function
+    # gets. So the products of a pair of tiles, which need nearly all of these, stand in the loop.
     q, k, v, out = heads
     dq, dk, dv, dout = dheads
     peak, total = saved
     of_queries, of_keys, of_pair, of_sums = room
     q_rows, dout_rows, dq_rows, row_sums = of_queries
     k_columns, v_columns, k_tile, dk_tile, dv_tile = of_keys
-    scores, dweights, rows = of_pair
+    scores, dweights, kept_and_slopes = of_pair
     _, H, T, K = q.shape
     _, G, S, Kv = v.shape
     n_shared = H // G
     scale = options.scale
     one = like(options.scale, 1)
     finite = True
-    rows[0, :] = options.kept_scale  # 1 where nothing is dropped
+    kept_and_slopes[0, :] = options.kept_scale  # 1 where nothing is dropped
     first, end = part
     for group in range(first, end):
         b = group // G
         g = group % G
-        if QUERIES >= T and (g == 0 or group == first):
+        if QUERIES >= T and (g == 0 or group == first):  # a new sequence
             scores[0, 0] = fetch((q, k, v, dout, dq, dk, dv), b)
         for i in range(n_shared):
             h = g * n_shared + i
@@ -93,20 +97,18 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
         dq_rows[:] = 0
         # Keys outside, queries inside: dk and dv of a tile stay in the cache until they are whole.
         for s in range(0, S, KEYS):
-            n_all = min(KEYS, S - s)
-            copy_columns(k[b, g, s : s + n_all], k_columns)
-            copy_columns(v[b, g, s : s + n_all], v_columns)
-            copy_without_nan(k[b, g, s : s + n_all], k_tile)
+            n_keys = min(KEYS, S - s)
+            copy_columns(k[b, g, s : s + n_keys], k_columns)
+            copy_columns(v[b, g, s : s + n_keys], v_columns)
+            copy_without_nan(k[b, g, s : s + n_keys], k_tile)
             dk_tile[:] = 0
             dv_tile[:] = 0
             for i in range(n_shared):
                 h = g * n_shared + i
                 for t in range(0, T, QUERIES):
-                    m = min(QUERIES, T - t)
-                    n = n_visible(t + m - 1, T, S, options.causal) - s
-                    # Gradients are written in whole tiles.
-                    n = min(n_all, -(-n // TILE_ROWS) * TILE_ROWS)
-                    tile = Tile(b, h, t, s, m, n, H, T, S)
+                    tile = _tile_at(b, h, t, s, n_keys, (H, T, S), options.causal)
+                    m = tile.n_queries
+                    n = tile.n_keys
                     if n <= 0 or is_hidden(options.keep_mask, tile):
                         continue
                     q_tile = q_rows[i, t:]
@@ -116,23 +118,43 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
                     # scores = scale q kᵀ, ddropped = dout vᵀ
                     multiply_padded(q_tile, k_columns, scores, (m, n, K), scale, False)
                     multiply_padded(dout_tile, v_columns, dweights, (m, n, Kv), one, False)
-                    differentiate(scores, dweights, rows, tile, of_rows, dbias, options)
+                    differentiate(scores, dweights, kept_and_slopes, tile, of_rows, dbias, options)
                     dropped, dscores = scores, dweights  # it worked in place
                     # dv += droppedᵀ dout, dk += scale dscoresᵀ q, dq += scale dscores k
                     multiply_columns(dropped, dout_tile, dv_tile, (n, Kv, m), one, True)
                     multiply_columns(dscores, q_tile, dk_tile, (n, K, m), scale, True)
                     multiply_padded(dscores, k_tile, dq_tile, (m, K, n), scale, True)
-            # A pair of tiles that is not skipped adds to the first row of these two.
-            finite &= edges_are_finite(dk_tile[:n_all, :K])
-            finite &= edges_are_finite(dv_tile[:n_all, :Kv])
-            copy_rows(dk_tile, dk[b, g, s : s + n_all])
-            copy_rows(dv_tile, dv[b, g, s : s + n_all])
+            finite &= _write_gradient(dk_tile, dk[b, g, s : s + n_keys])
+            finite &= _write_gradient(dv_tile, dv[b, g, s : s + n_keys])
         for i in range(n_shared):
             dq_head = dq[b, g * n_shared + i]
             copy_rows(dq_rows[i], dq_head)
             for t in range(0, T, QUERIES):
                 finite &= edges_are_finite(dq_head[t : t + QUERIES])
     return finite
+
+
+@inlined
+def _tile_at(b, h, t, s, n_keys, sizes, causal):
+    """The queries from t on, and of the keys from s on those that any of these queries sees."""
+    H, T, S = sizes
+    m = min(QUERIES, T - t)
+    n_seen = n_visible(t + m - 1, T, S, causal) - s
+    # Gradients are written in whole tiles of rows.
+    n = min(n_keys, -(-n_seen // TILE_ROWS) * TILE_ROWS)
+    return Tile(b, h, t, s, m, n, H, T, S)
+
+
+@inlined
+def _write_gradient(dx_tile, dx):
+    """Write the gradient of a tile of keys or values. Returns whether it is finite.
+
+    Its edges tell: each pair of tiles that was not skipped has added products to its first row and
+    its first column.
+    """
+    n, width = dx.shape
+    copy_rows(dx_tile, dx)
+    return edges_are_finite(dx_tile[:n, :width])
 
 
 @inlined

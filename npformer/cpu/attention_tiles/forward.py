@@ -58,7 +58,7 @@ def _attend(heads, saved, room, options, part):
         g = h // n_shared
         peak[b, h] = -np.inf
         total[b, h] = 0
-        if QUERIES >= T and (h == 0 or head == first):
+        if QUERIES >= T and (h == 0 or head == first):  # a new sequence
             scores[0, 0] = fetch((q, k, v), b)
         # The next heads of queries share these keys and values, and all their tiles do.
         if h % n_shared == 0 or head == first:

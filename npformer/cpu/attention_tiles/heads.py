@@ -66,11 +66,13 @@ def copy_columns(x, tile):
 @inlined
 def fetch(arrays, b):
     """Read sequence b of each of these arrays (B, H, T, K), all heads of one position before those
-    of the next.
+    of the next, so that the copies of its heads find it in the cache.
 
     In a model the heads of a position lie side by side. The processor prefetches well in this
     order, but not if the short rows of one head, which are far apart, are read before those of
-    another. The result has no meaning; where nobody wrote it, LLVM would leave out the reads.
+    another. This is for sequences whose queries fit in one tile: a longer one would not stay in the
+    cache until its last head. The result has no meaning, but it has to be written somewhere:
+    otherwise LLVM would leave out the reads.
     """
     total = arrays[0][b, 0, 0, 0]
     for x in arrays:

@@ -57,7 +57,7 @@ def weigh(x, tile, goes_on, gathered, peak, total, options):
 
 
 @inlined
-def differentiate(x, dx, rows, tile, of_rows, dbias, options):
+def differentiate(x, dx, kept_and_slopes, tile, of_rows, dbias, options):
     """Turn scores x into weights after dropout, and gradients dx of those into gradients of the
     scores.
 
@@ -65,8 +65,8 @@ def differentiate(x, dx, rows, tile, of_rows, dbias, options):
     the weights, which is 1 but for rounding, so that the gradients of the scores of a query add up
     to 0 also in the last digits.
     """
-    kept = rows[0]
-    slopes = rows[1]
+    kept = kept_and_slopes[0]
+    slopes = kept_and_slopes[1]
     peak, total, row_sums = of_rows
     zero = like(options.scale, 0)
     draw = options.draw
