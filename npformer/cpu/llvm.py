@@ -29,9 +29,16 @@ def arrays_of(context, builder, kinds, values):
     return [make_array(kind)(context, builder, value) for kind, value in pairs]
 
 
-def clamped(builder, index, last):
-    """The index, or the last one in place of those beyond it."""
-    return builder.select(builder.icmp_signed("<", index, last), index, last)
+def rows_of(builder, array, first, step, n):
+    """The numbers of n rows first, first + step, … of an array, the last one in place of those
+    beyond it.
+    """
+    last = builder.sub(builder.extract_value(array.shape, 0), WORD(1))
+    rows = []
+    for i in range(n):
+        row = builder.add(first, builder.mul(WORD(i), step))
+        rows.append(builder.select(builder.icmp_signed("<", row, last), row, last))
+    return rows
 
 
 def repeated(builder, number, vector):

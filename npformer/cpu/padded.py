@@ -31,7 +31,7 @@ def with_room(shapes, dtype):
     columns = LINE // dtype.itemsize
     whole = []
     for *leading, m, n in shapes:
-        # also the columns are filled up, as a tile may have them as its rows
+        # Also the columns are filled up, as a tile may have them as its rows.
         lines = -(-_whole_tiles(n) // columns) | 1
         whole.append((*leading, _whole_tiles(m), lines * columns))
     parts = empty_parts(map(math.prod, whole), dtype)
@@ -74,10 +74,11 @@ def _loop(is_transposed):
         m, n, depth = sizes
         columns = LINE // b.itemsize
         step = a.shape[1]
+        no_line = (0, 0)
         for j in range(0, n, columns):
             for i in range(0, m, TILE_ROWS):
                 layout = (i, 1, step) if is_transposed else (i * step, step, 1)
-                _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, (0, 0))
+                _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, no_line)
 
     return multiply
 

@@ -15,14 +15,14 @@ from npformer.cpu.llvm import (
     WORD,
     add_product,
     arrays_of,
-    clamped,
     new_sums,
     repeated,
+    rows_of,
     vector_of,
 )
 
 UNROLLED = 4  # steps of the loop
-# The arguments of ``tile``: their types in numba, or their values in LLVM.
+# The arguments of ``tile`` as values in LLVM.
 Arguments = namedtuple("Arguments", "a a_layout b b_layout scale out depth i j add fetched")
 
 
@@ -41,16 +41,14 @@ def tile_of(n_rows, width, fetches):
 
     @intrinsic
     def tile(typing_context, a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched):
-        kinds = Arguments(a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched)
-
         def generate(context, builder, signature, arguments):
             values = Arguments(*arguments)
             arrays = (values.a, values.b, values.out)
             a_array, b_array, out_array = arrays_of(context, builder, (a, b, out), arrays)
             vector = vector_of(context, a.dtype)
-            row_starts, column_step = _rows_of(builder, a_array, values.a_layout, n_rows)
+            row_starts, column_step = _starts_of(builder, a_array, values.a_layout, n_rows)
             vectors_at = _reader_of_b(builder, b_array, values, vector, width, fetches)
-            rows = _rows_of_out(builder, out_array, values.i, n_rows)
+            rows = rows_of(builder, out_array, values.i, WORD(1), n_rows)
             places = []
             for row in rows:
                 start = cgutils.get_item_pointer(context, builder, out, out_array, [row, values.j])
@@ -70,24 +68,18 @@ def tile_of(n_rows, width, fetches):
             _finish(builder, sums, repeated(builder, values.scale, vector), places, values.add)
             return context.get_dummy_value()
 
+        kinds = a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched
         return void(*kinds), generate
 
     return tile
 
 
-def _rows_of(builder, array, layout, n_rows):
+def _starts_of(builder, array, layout, n_rows):
     """Where the tile's rows of a begin, and the step from one number of a row to the next."""
     first, row_step, column_step = cgutils.unpack_tuple(builder, layout)
     start = builder.gep(array.data, [first])
     steps = [builder.mul(WORD(row), row_step) for row in range(n_rows)]
     return [builder.gep(start, [step]) for step in steps], column_step
-
-
-def _rows_of_out(builder, array, i, n_rows):
-    """The tile's rows of out, none of which is beyond the last one."""
-    m, _ = cgutils.unpack_tuple(builder, array.shape)
-    last = builder.sub(m, WORD(1))
-    return [clamped(builder, builder.add(i, WORD(row)), last) for row in range(n_rows)]
 
 
 def _reader_of_b(builder, array, values, vector, width, fetches):

@@ -22,8 +22,8 @@ from npformer.cpu.llvm import (
     WORD,
     add_product,
     arrays_of,
-    clamped,
     new_sums,
+    rows_of,
     vector_of,
 )
 
@@ -72,8 +72,8 @@ def _dots(n_rows, n_columns):
         def generate(context, builder, signature, arguments):
             *values, depth, first_row, first_column, step = arguments
             a_array, b_array, out_array = arrays_of(context, builder, (a, b, out), values)
-            rows = _rows_of(builder, a_array, first_row, WORD(1), n_rows)
-            columns = _rows_of(builder, b_array, first_column, step, n_columns)
+            rows = rows_of(builder, a_array, first_row, WORD(1), n_rows)
+            columns = rows_of(builder, b_array, first_column, step, n_columns)
             place_of = partial(cgutils.get_item_pointer, context, builder)
             row_starts = [place_of(a, a_array, [row, WORD(0)]) for row in rows]
             column_starts = [place_of(b, b_array, [column, WORD(0)]) for column in columns]
@@ -97,13 +97,6 @@ def _dots(n_rows, n_columns):
         return numba.void(a, b, out, depth, i, j, step), generate
 
     return dots
-
-
-def _rows_of(builder, array, first, step, n):
-    """The rows first, first + step, … of an array, none of which is beyond its last one."""
-    last = builder.sub(builder.extract_value(array.shape, 0), WORD(1))
-    steps = [builder.mul(WORD(i), step) for i in range(n)]
-    return [clamped(builder, builder.add(first, x), last) for x in steps]
 
 
 def _vector_at(builder, pointer, vector):

@@ -84,10 +84,11 @@ def multiply_panels(rows, panels, out, depth, n, first, last):
 def _multiply_tile(panel, b, b_layout, fetched, out, depth, i, j):
     """Tile i of out, from column j on."""
     one = like(panel[0], 1)
+    adds = False
     if len(panel) == 4 * depth:
-        _tile_4(panel, (0, 1, 4), b, b_layout, one, out, depth, 4 * i, j, False, fetched)
+        _tile_4(panel, (0, 1, 4), b, b_layout, one, out, depth, 4 * i, j, adds, fetched)
     else:
-        _tile_6(panel, (0, 1, 6), b, b_layout, one, out, depth, 6 * i, j, False, fetched)
+        _tile_6(panel, (0, 1, 6), b, b_layout, one, out, depth, 6 * i, j, adds, fetched)
 
 
 def columns_in_panels(matrices):
