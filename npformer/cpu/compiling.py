@@ -116,5 +116,5 @@ def _after_fork():
     global_compiler_lock.release()
 
 
-# a fork waits until nothing is being compiled: a child could not finish it
+# A fork waits until nothing is being compiled: a child could not finish it.
 at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -24,12 +24,12 @@ LN2_LOW = np.float32(math.log(2) - 355 / 512)
 TO_INTEGER = np.float32(1.5 * 2**23)
 LOWER_BITS = np.int32(2**31 - 1)
 
-# t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t²
+# The points t of the midpoint rule with steps of 1, and exp(-t²/2)/π with t².
 MIDDLES = [i + 0.5 for i in range(6)]
 TERMS = tuple((np.float32(math.exp(-0.5 * t * t) / math.pi), np.float32(t * t)) for t in MIDDLES)
 
-# of (exp(r) - 1 - r) / r²: with them, the relative error of exp(r) is at most 3.1e-9 where |r| <=
-# ln(2)/2, which is the smallest that a polynomial of this degree can have
+# Coefficients of (exp(r) - 1 - r) / r²: with them, the relative error of exp(r) is at most 3.1e-9
+# where |r| <= ln(2)/2, which is the smallest that a polynomial of this degree can have.
 P = tuple(map(np.float32, (0.4999999341, 0.1666652011, 0.0416683942, 0.0083687804, 0.0013814467)))
 
 

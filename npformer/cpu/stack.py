@@ -58,7 +58,7 @@ def stack_of(layers, settings, has_memory):
         form = Form(weight.dtype, isinstance(weight, Quantized))
         return [_sublayers_of(params, D, d_ff, settings, has_memory, form) for params in layers]
     except (NotSuited, IndexError, KeyError, AttributeError):
-        # no layer, another dtype, other projections, or no array
+        # There is no layer, another dtype, other projections, or no array.
         return None
 
 

@@ -25,7 +25,7 @@ BLOCK = 1024
 @inlined
 def start(total):
     """The sums (levels, D) of no rows yet. A row is added to the first of them."""
-    # np.zeros would be compiled as a function of its own
+    # Numba would compile np.zeros as a function of its own.
     sums = np.empty((LEVELS, total.size), total.dtype)
     sums[:] = 0
     return sums

@@ -3,6 +3,7 @@ operations.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,25 +16,27 @@ from npformer.cpu.scalar import exp, like, limited, normal_distribution, sigmoid
 from npformer.reference.math.activations import ACTIVATIONS, GELU_SLOPE, INPUTS
 from npformer.runtime.memory import empty
 
+# Each activation is a type, so that kernels are compiled only for those that are used.
+
 
 class Relu(NamedTuple):
-    """An activation is a type, so that kernels are compiled for those that are used."""
+    """max(x, 0)."""
 
 
 class Gelu(NamedTuple):
-    """The same for gelu with tanh."""
+    """gelu, approximated by tanh."""
 
 
 class GeluErf(NamedTuple):
-    """The same for gelu with the normal distribution."""
+    """gelu, by the normal distribution."""
 
 
 class Silu(NamedTuple):
-    """The same for silu."""
+    """x σ(x)."""
 
 
 class SwiGlu(NamedTuple):
-    """The same for silu of one half of a row, times the other half."""
+    """silu of one half of a row, times the other half."""
 
 
 class Identity(NamedTuple):
@@ -74,44 +77,49 @@ def activate(kind, x, y):
     """y = activation(x) of one row. Each has a loop of its own: LLVM does not vectorise a loop with
     a branch in it.
     """
-    ROW_LOOPS[type(kind)][0](x, y)
+    ROW_LOOPS[type(kind)].activate(x, y)
 
 
 def multiply_by_slope(kind, dx, x):
     """dx *= activation'(x) of one row. For SwiGlu the first half of dx is dy, from which both
     halves are computed.
     """
-    ROW_LOOPS[type(kind)][1](dx, x)
+    ROW_LOOPS[type(kind)].multiply_by_slope(dx, x)
 
 
 @overload(activate, jit_options=PART, strict=False)
 def _compiled_activate(kind, x, y):
-    activated, _ = ROW_LOOPS[kind.instance_class]
-    return lambda kind, x, y: activated(x, y)
+    loop = ROW_LOOPS[kind.instance_class].activate
+    return lambda kind, x, y: loop(x, y)
 
 
 @overload(multiply_by_slope, jit_options=PART, strict=False)
 def _compiled_multiply_by_slope(kind, dx, x):
-    _, multiplied = ROW_LOOPS[kind.instance_class]
-    return lambda kind, dx, x: multiplied(dx, x)
+    loop = ROW_LOOPS[kind.instance_class].multiply_by_slope
+    return lambda kind, dx, x: loop(dx, x)
 
 
-def _of_each(activation, backward):
-    """Both loops over a row of ``y = activation(x)`` and ``dx = backward(dy, x)``, which are
-    inlined.
-    """
+class RowLoops(NamedTuple):
+    """The loops over a row of one activation, which are inlined into kernels."""
+
+    activate: Callable
+    multiply_by_slope: Callable
+
+
+def _loops_of(activation, backward):
+    """The loops of ``y = activation(x)`` and ``dx = backward(dy, x)``, which take one number."""
 
     @inlined
-    def activated(x, y):
+    def activate_row(x, y):
         for i in range(x.size):
             y[i] = activation(x[i])
 
     @inlined
-    def multiplied(dx, x):
+    def multiply_row(dx, x):
         for i in range(x.size):
             dx[i] = backward(dx[i], x[i])
 
-    return activated, multiplied
+    return RowLoops(activate_row, multiply_row)
 
 
 @inlined
@@ -193,12 +201,12 @@ def _nothing(dx, x):
 
 
 ROW_LOOPS = {
-    Relu: _of_each(_relu, _relu_backward),
-    Gelu: _of_each(_gelu, _gelu_backward),
-    GeluErf: _of_each(_gelu_erf, _gelu_erf_backward),
-    Silu: _of_each(_silu, _silu_backward),
-    SwiGlu: (_swiglu, _swiglu_backward),
-    Identity: (copy_row, _nothing),
+    Relu: _loops_of(_relu, _relu_backward),
+    Gelu: _loops_of(_gelu, _gelu_backward),
+    GeluErf: _loops_of(_gelu_erf, _gelu_erf_backward),
+    Silu: _loops_of(_silu, _silu_backward),
+    SwiGlu: RowLoops(_swiglu, _swiglu_backward),
+    Identity: RowLoops(copy_row, _nothing),
 }
 
 for _name, _operations in ACTIVATIONS.items():

@@ -20,10 +20,10 @@ from npformer.runtime.memory import empty
 @kernel_of(reference.attention, as_it_lies="q k v", knows=KNOWN)
 @np.errstate(invalid="ignore", under="ignore")  # masked entries may be NaN
 def attention(q, k, v, keep_mask, bias, options, dropout_key):
-    # without a key, as these are the weights before dropout
-    of_weights = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
-    weights = _product(as_heads(q) * of_weights.scale, transpose(as_heads(k)))
-    _normalise(weights, of_weights)
+    # Without a key, as these are the weights before dropout.
+    without_dropout = kernel_options(q, k, keep_mask, bias, options, dropout_key=None)
+    weights = _product(as_heads(q) * without_dropout.scale, transpose(as_heads(k)))
+    _normalise(weights, without_dropout)
     out = _product(dropped(weights, options.dropout_rate, dropout_key), as_heads(v))
     if not _edges_are_finite(out):
         return NotImplemented  # the reference handles NaN or inf that the mask should hide

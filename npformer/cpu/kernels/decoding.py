@@ -232,7 +232,8 @@ def _to_log_probabilities(best, row):
     peak = best[0]
     if peak == -np.inf:
         return
-    for j in range(len(best)):  # first: added to a large peak, the logarithm would lose its digits
+    # First: added to a large peak, the logarithm would lose its digits.
+    for j in range(len(best)):
         best[j] -= peak
     total = like(peak, 0)
     for j in range(len(row)):

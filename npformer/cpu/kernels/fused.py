@@ -82,8 +82,8 @@ def _gradients(dy, x, weight, bias, h, kind, dropout):
     return dx, dweight, None if bias is None else dbias
 
 
-# The first matrices of the kernels are some rows of whole ones, of which ``first`` is the number of
-# the first: dropout draws by the position in the whole.
+# A kernel gets some rows of its first matrices, and the number of the ``first`` of them among all
+# rows: dropout draws by the position in the whole matrix.
 
 
 @kernel

@@ -39,7 +39,7 @@ def _by_rows(compute, axis, *arrays):
         arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
     result = empty(arrays[0].shape, arrays[0].dtype)
     n_rows = math.prod(result.shape[:-1])
-    # a single number is a row of length 1
+    # A single number is a row of length 1.
     compute(*[x.reshape(n_rows, -1) for x in (*arrays, result)])
     return result if is_last else np.moveaxis(result, -1, axis)
 
@@ -86,7 +86,7 @@ def _log_softmax(x, y):
         for first in range(0, D, BLOCK):
             part = like(peak, 0)
             for j in block(first, D):
-                # stored first: added to a large peak, the logarithm would lose its digits
+                # Stored first: added to a large peak, the logarithm would lose its digits.
                 y[i, j] = x[i, j] - peak
                 part += exp_negative(y[i, j])
             total += part

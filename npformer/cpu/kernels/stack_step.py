@@ -116,11 +116,11 @@ class StackKernel:
             return NotImplemented
         any_weight = self.stack[0][0].first.weight
         y = np.array(x)  # The kernel turns it into the output.
-        turned = turns_of(cache, self.attention.rotary, len(x), self.head_width, self.dtype)
+        rotation = turns_of(cache, self.attention.rotary, len(x), self.head_width, self.dtype)
         team = team_for(self.dtype, any_weight.dtype)
         own_entries = cached_of(cache.kv, cache.at, cache.keep_mask)
         memory_entries = cached_of(memory.kv, memory.at, memory.keep_mask)
-        _steps(team, y, self.table, any_weight, own_entries, memory_entries, turned, self.step)
+        _steps(team, y, self.table, any_weight, own_entries, memory_entries, rotation, self.step)
         return y
 
     def _suits(self, x, cache, memory):
@@ -166,7 +166,7 @@ def turns_of(cache, rotary, n_rows, K, dtype):
 
 
 @kernel
-def _steps(team, x, table, any_weight, own_entries, memory_entries, turned, step):
+def _steps(team, x, table, any_weight, own_entries, memory_entries, rotation, step):
     """Turn x into the output of the layers, one after another.
 
     All weights have the dtype of ``any_weight``, which the addresses in the table do not say.
@@ -176,11 +176,11 @@ def _steps(team, x, table, any_weight, own_entries, memory_entries, turned, step
     for i in range(len(table)):
         own = Cached(kv[i], at, keep_mask)
         memory = Cached(memory_kv[i], memory_at, memory_mask)
-        _layer(team, x, table[i], any_weight, own, memory, turned, step)
+        _layer(team, x, table[i], any_weight, own, memory, rotation, step)
 
 
 @inlined
-def _layer(team, x, table, any_weight, own, memory, turned, step):
+def _layer(team, x, table, any_weight, own, memory, rotation, step):
     """One layer. Its sublayers are a loop, so that what they share is compiled once.
 
     Each is a linear map, attention or the activation, and another linear map, whose result y is
@@ -202,7 +202,7 @@ def _layer(team, x, table, any_weight, own, memory, turned, step):
             _normalise(x, gain, bias, step, h)
         map_few_rows(team, h if step.is_pre else x, first, inner)
         if sublayer.kind == OWN:
-            _cache_newest(inner, x.shape[1], turned, own, step)
+            _cache_newest(inner, x.shape[1], rotation, own, step)
         if sublayer.kind == FEED_FORWARD:
             _activate(step.activation, inner, between)
         else:
@@ -244,13 +244,13 @@ def _normalise(x, gain, bias, step, y):
 
 
 @inlined
-def _cache_newest(packed, d_model, turned, own, step):
+def _cache_newest(packed, d_model, rotation, own, step):
     """Write the newest keys and values of each row to the cache.
 
     A row of ``packed`` has its query, key and value side by side. The first two are turned before,
     if positions are rotary; otherwise there are no angles.
     """
-    cos, sin = turned
+    cos, sin = rotation
     n_turned = d_model + own.kv.shape[1] // 2
     for b in range(len(cos)):
         turn_row(packed[b], cos[b], sin[b], n_turned, step.is_halves, packed[b])
