@@ -8,7 +8,10 @@ NOT_DIVIDED = "the scores are not divided by √K"
 DIVIDED_BY_K = "the scores are divided by K, not by √K"
 MULTIPLIED_BY_ROOT = "the scores are multiplied by √K, not divided by it"
 NO_FACTOR_IN_DQ_AND_DK = "the factor 1/√K is missing in dq and dk"
-OWN_SCORE_ONLY = "this is the derivative of a weight with respect to its own score: it depends on all scores of its row"
+OWN_SCORE_ONLY = (
+    "this is the derivative of a weight with respect to its own score: "
+    "it depends on all scores of its row"
+)
 
 # Heads
 HEADS_STILL_BEHIND = "the axis of the heads is still after that of the positions"
@@ -16,11 +19,17 @@ HEADS_FIRST = "the axis of the heads has to come first"
 FLOAT_WIDTH = "D / n_heads is a float, and shapes are integers: D // n_heads"
 EVERY_HTH = "a head takes every H-th number; it should take K neighbouring ones"
 NO_MAP_OUT = "the map out is missing after the heads are merged"
-PARTS_BEFORE_HEADS = "first split qkv into q, k and v, each of width D, then each of them into heads"
+PARTS_BEFORE_HEADS = (
+    "first split qkv into q, k and v, each of width D, then each of them into heads"
+)
 ORDER_OF_PARTS = "the three parts of qkv are query, key, value, in this order"
-NOT_SPLIT_AGAIN = "the gradient of the merged heads has to be split before it goes back through attention"
+NOT_SPLIT_AGAIN = (
+    "the gradient of the merged heads has to be split before it goes back through attention"
+)
 NOT_MERGED_AGAIN = "dq, dk, dv have to be merged before they go back through the map qkv"
-NOT_SIDE_BY_SIDE = "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them"
+NOT_SIDE_BY_SIDE = (
+    "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them"
+)
 OTHER_ORDER = "dq, dk, dv are concatenated in another order than q, k, v were split"
 
 # Maps and layers
@@ -43,12 +52,16 @@ X_FOR_X_HAT = "dgain uses x instead of x̂"
 
 # The loss, and training
 SIGN_OF_GRADIENT = "the gradient has the wrong sign: p - wanted"
-LOG_OF_0 = "log(softmax) is log(0) for an improbable word: compute x - log Σ exp(x) without the quotient"
+LOG_OF_0 = (
+    "log(softmax) is log(0) for an improbable word: compute x - log Σ exp(x) without the quotient"
+)
 PADDING_COUNTS = "padding counts like a word"
 PADDING_IS_0 = "the padding is taken to be 0: use pad_id"
 NO_CORRECTION_OF_M = "the bias correction of m is missing"
 NO_CORRECTION_OF_V = "the bias correction of v is missing"
-EXPONENT_TOO_LARGE = "the exponent of the bias correction is one too large: step is 1 for the first step"
+EXPONENT_TOO_LARGE = (
+    "the exponent of the bias correction is one too large: step is 1 for the first step"
+)
 EPS_IN_ROOT = "eps belongs outside of the root here: √v̂ + eps"
 
 # Writing

@@ -13,10 +13,19 @@ LONGEST_LINE = 1000  # characters
 
 def error_text(error, file):
     """An error in one line, with the line of the person's file that raised it."""
-    texts = {SystemExit: "it must return, not exit", EOFError: "your code cannot read input while it is checked"}
-    text = f"{type(error).__name__}: {texts[type(error)]}" if type(error) in texts else error_line(error)
+    texts = {
+        SystemExit: "it must return, not exit",
+        EOFError: "your code cannot read input while it is checked",
+    }
+    text = (
+        f"{type(error).__name__}: {texts[type(error)]}"
+        if type(error) in texts
+        else error_line(error)
+    )
     line = line_of(error, file)
-    return one_line(f"{text} (line {line}: {linecache.getline(file, line).strip()})" if line else text)
+    return one_line(
+        f"{text} (line {line}: {linecache.getline(file, line).strip()})" if line else text
+    )
 
 
 def error_line(error):

@@ -12,10 +12,17 @@ def embed_cases(rng):
     B, T, V, D = sizes(rng, 4, low=2)
     V += 2  # so that some id does not occur in every case
     return [
-        Case("one id", np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1]]), np.array([[[10.0, 20.0]]])),
+        Case(
+            "one id",
+            np.array([[1.0, 2.0], [3.0, 4.0]]),
+            np.array([[1]]),
+            np.array([[[10.0, 20.0]]]),
+        ),
         Case("an id that occurs twice", draw(rng, 3, 2), np.array([[2, 0, 2]]), draw(rng, 1, 3, 2)),
         Case("a batch", draw(rng, V, D), rng.integers(0, V, (B, T)), draw(rng, B, T, D)),
-        Case("as many ids as rows", draw(rng, T, D), rng.integers(0, T, (B, T)), draw(rng, B, T, D)),
+        Case(
+            "as many ids as rows", draw(rng, T, D), rng.integers(0, T, (B, T)), draw(rng, B, T, D)
+        ),
     ]
 
 
@@ -28,11 +35,14 @@ EMBED = part(
         Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] += dx"}, TWICE),
         Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] = dx"}, TWICE),
         Mistake(
-            {"return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"},
+            {
+                "return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"
+            },
             "an id that occurs twice gets the sum of its gradients, not their mean",
         ),
         Mistake(
-            {"return dtable": "return dx"}, "this is the gradient of x: that of the table has the table's shape, (V, D)"
+            {"return dtable": "return dx"},
+            "this is the gradient of x: that of the table has the table's shape, (V, D)",
         ),
         Mistake(
             {"dtable = np.zeros_like(table)": "dtable = table.copy()"},
@@ -43,14 +53,16 @@ EMBED = part(
             "the gradient is added to the table itself: begin with np.zeros_like(table)",
         ),
         Mistake(
-            {"np.zeros_like(table)": "np.zeros_like(dx)"}, "the gradient has the shape of the table, not that of x"
+            {"np.zeros_like(table)": "np.zeros_like(dx)"},
+            "the gradient has the shape of the table, not that of x",
         ),
         Mistake(
             {"return table[ids]": "return table[ids] * table.shape[1] ** 0.5"},
             "the rows are taken as they are: the factor √D belongs to positions that are added",
         ),
         Mistake(
-            {"return table[ids]": "return table[:, ids]"}, "an id is the number of a row, the first axis: table[ids]"
+            {"return table[ids]": "return table[:, ids]"},
+            "an id is the number of a row, the first axis: table[ids]",
         ),
     ),
     result_names=("x",),
@@ -88,7 +100,9 @@ def norm_cases(rng):
     ]
 
 
-EACH_ROW = "each row is divided by a number of its own: its numbers lie along the last axis, axis=-1"
+EACH_ROW = (
+    "each row is divided by a number of its own: its numbers lie along the last axis, axis=-1"
+)
 CONSTANT = "the root mean square depends on x too: the term x̂ · mean(dx̂ · x̂) is missing in dx"
 BOTH_AXES = "every row of every passage uses the gain: dgain is a sum over both axes, axis=(0, 1)"
 NO_MEAN = "no mean is subtracted here: that is layer normalisation"
@@ -111,7 +125,9 @@ RMS_NORM = part(
             },
             "this divides by the mean square: its root is missing",
         ),
-        Mistake({"(x**2).mean": "(x**2).sum"}, "this is the sum of the squares: the mean is wanted"),
+        Mistake(
+            {"(x**2).mean": "(x**2).sum"}, "this is the sum of the squares: the mean is wanted"
+        ),
         Mistake(
             {"1 / np.sqrt((x**2)": "1 / np.sqrt(((x - x.mean(axis=-1, keepdims=True))**2)"},
             "this divides by the standard deviation: the mean square is that of x itself",
@@ -130,21 +146,37 @@ RMS_NORM = part(
             {"dx_hat - x_hat * slope": "dx_hat - 2 * x_hat * slope"},
             "there is no factor 2 in dx: that of the square goes with the 1/2 of the root",
         ),
-        Mistake({"dx_hat - x_hat * slope": "dx_hat + x_hat * slope"}, "the term x̂ · mean(dx̂ · x̂) is subtracted in dx"),
+        Mistake(
+            {"dx_hat - x_hat * slope": "dx_hat + x_hat * slope"},
+            "the term x̂ · mean(dx̂ · x̂) is subtracted in dx",
+        ),
         Mistake(
             {"dx_hat - x_hat * slope": "dx_hat - slope"},
             "the mean of dx̂ · x̂ is multiplied by x̂ before it is subtracted",
         ),
-        Mistake({"rstd * (dx_hat": "(dx_hat"}, "the factor 1/√(mean(x²) + eps) in front of dx is missing"),
         Mistake(
-            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum"}, "a sum is subtracted in dx where a mean is expected"
+            {"rstd * (dx_hat": "(dx_hat"},
+            "the factor 1/√(mean(x²) + eps) in front of dx is missing",
+        ),
+        Mistake(
+            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum"},
+            "a sum is subtracted in dx where a mean is expected",
         ),
         Mistake({"(dx_hat * x_hat).mean": "(dx_hat * x).mean"}, "dx uses x where x̂ is expected"),
         Mistake(
-            {"(dx_hat * x_hat).mean": "(dy * x_hat).mean"}, "the gain is missing in the mean: it is that of dx̂ · x̂"
+            {"(dx_hat * x_hat).mean": "(dy * x_hat).mean"},
+            "the gain is missing in the mean: it is that of dx̂ · x̂",
         ),
-        Mistake({"dx_hat - x_hat * slope": "dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * slope"}, NO_MEAN),
-        Mistake({"(dy * x_hat).sum(axis=(0, 1))": "(dy * x).sum(axis=(0, 1))"}, "dgain uses x where x̂ is expected"),
+        Mistake(
+            {
+                "dx_hat - x_hat * slope": "dx_hat - dx_hat.mean(axis=-1, keepdims=True) - x_hat * slope"
+            },
+            NO_MEAN,
+        ),
+        Mistake(
+            {"(dy * x_hat).sum(axis=(0, 1))": "(dy * x).sum(axis=(0, 1))"},
+            "dgain uses x where x̂ is expected",
+        ),
         Mistake(
             {"(dy * x_hat).sum(axis=(0, 1))": "(dx_hat * x_hat).sum(axis=(0, 1))"},
             "dgain is the sum of dy · x̂: there is no gain in it",
@@ -154,7 +186,8 @@ RMS_NORM = part(
             "this is the gradient of a bias: the gain is multiplied by x̂, so dgain is the sum of dy · x̂",
         ),
         Mistake(
-            {"(dy * x_hat).sum(axis=(0, 1))": "dy * x_hat"}, "every row uses the gain, so dgain is the sum of all rows"
+            {"(dy * x_hat).sum(axis=(0, 1))": "dy * x_hat"},
+            "every row uses the gain, so dgain is the sum of all rows",
         ),
         Mistake({"(0, 1)": "0"}, BOTH_AXES),
         Mistake({"(0, 1)": "1"}, BOTH_AXES),
@@ -191,7 +224,9 @@ def feed_forward_cases(rng):
     B, T, D, F = sizes(rng, 4, low=2)
 
     def case(what, *shape, size=1.0):
-        return Case(what, layer(rng, D, F)["feed_forward"], size * draw(rng, *shape), draw(rng, *shape))
+        return Case(
+            what, layer(rng, D, F)["feed_forward"], size * draw(rng, *shape), draw(rng, *shape)
+        )
 
     ones = {"hidden": {"weight": np.ones((1, 2))}, "out": {"weight": np.ones((1, 1))}}
     return [
@@ -213,9 +248,17 @@ FEED_FORWARD = part(
         Mistake({"a * s * b": "a * s"}, "b is missing: the hidden layer is silu(a) · b"),
         Mistake({"a * s * b": "a * b"}, "the sigmoid is missing: silu(a) = a / (1 + exp(-a))"),
         Mistake({"a * s * b": "a * s + b"}, "silu(a) and b are multiplied, not added"),
-        Mistake({"a * s * b": "np.maximum(a, 0) * b"}, "this is relu(a): silu(a) is a times its sigmoid"),
-        Mistake({"a, b = np.split": "b, a = np.split"}, "the halves are exchanged: silu takes the first, a"),
-        Mistake({"np.exp(-a)": "np.exp(a)"}, "the sign in the exponent is wrong: the sigmoid is 1 / (1 + exp(-a))"),
+        Mistake(
+            {"a * s * b": "np.maximum(a, 0) * b"}, "this is relu(a): silu(a) is a times its sigmoid"
+        ),
+        Mistake(
+            {"a, b = np.split": "b, a = np.split"},
+            "the halves are exchanged: silu takes the first, a",
+        ),
+        Mistake(
+            {"np.exp(-a)": "np.exp(a)"},
+            "the sign in the exponent is wrong: the sigmoid is 1 / (1 + exp(-a))",
+        ),
         Mistake(
             {"a, b = np.split(ab, 2, axis=-1)": "a, b = ab[..., ::2], ab[..., 1::2]"},
             "a is the first half of the width, b the second: they do not alternate",
@@ -239,12 +282,17 @@ FEED_FORWARD = part(
         ),
         Mistake({", dh * a * s\n": ", dh * a\n"}, "db = dh · silu(a): the sigmoid is missing"),
         Mistake({", dh * a * s\n": ", dh * s\n"}, "db = dh · silu(a): a is missing"),
-        Mistake({", dh * a * s\n": ", dh\n"}, "db = dh · silu(a): the gradient of one factor has the other one in it"),
+        Mistake(
+            {", dh * a * s\n": ", dh\n"},
+            "db = dh · silu(a): the gradient of one factor has the other one in it",
+        ),
         Mistake({"[da, db]": "[db, da]"}, "da and db are side by side as a and b were: da first"),
         Mistake({"np.concatenate([da, db], axis=-1)": "da + db"}, SIDE_BY_SIDE),
         Mistake({"np.concatenate([da, db], axis=-1)": "np.concatenate([da, db])"}, SIDE_BY_SIDE),
         Mistake(
-            {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
+            {
+                '{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'
+            },
             explanations.MAPS_EXCHANGED,
         ),
     ),
@@ -320,7 +368,9 @@ ROTARY = part(
             "the second entry is a sin + b cos: sine and cosine are exchanged",
         ),
         Mistake(
-            {"np.cos(angles).astype(x.dtype), np.sin(angles)": "np.sin(angles).astype(x.dtype), np.cos(angles)"},
+            {
+                "np.cos(angles).astype(x.dtype), np.sin(angles)": "np.sin(angles).astype(x.dtype), np.cos(angles)"
+            },
             "sine and cosine are exchanged: at position 0 nothing is turned",
         ),
         Mistake({"-2 * np.arange(K // 2) / K": "-np.arange(K // 2) / K"}, EXPONENT),
@@ -333,7 +383,8 @@ ROTARY = part(
             "the exponent is negative: the later a pair, the more slowly it turns",
         ),
         Mistake(
-            {"np.arange(T)[:, None]": "(np.arange(T) + 1)[:, None]"}, "the first position is 0: it is not turned at all"
+            {"np.arange(T)[:, None]": "(np.arange(T) + 1)[:, None]"},
+            "the first position is 0: it is not turned at all",
         ),
         Mistake(
             {
@@ -351,7 +402,10 @@ ROTARY = part(
             {"turned(dy, -sin)": "turned(dy, sin)"},
             "the backward pass turns by the same angle again: turn back, with -sin",
         ),
-        Mistake({"turned(dy, -sin)": "dy"}, "the gradient is not turned back: it needs the opposite angle, -sin"),
+        Mistake(
+            {"turned(dy, -sin)": "dy"},
+            "the gradient is not turned back: it needs the opposite angle, -sin",
+        ),
     ),
     gradients=("dx",),
     float64_from="cos and sin of positions are float64: convert them, as in np.cos(angles).astype(x.dtype)",

@@ -33,9 +33,7 @@ HEADS = "(split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))"
 TURN = "(q, q_backward), (k, k_backward) = rotary(q), rotary(k)"
 MASK = "np.tri(x.shape[1], dtype=bool)"
 TURN_BACK = "(q_backward(dq), k_backward(dk), dv)"
-NOT_TURNED_BACK = (
-    "dq and dk are gradients of the turned q and k: turn them back with the functions that rotary returned"
-)
+NOT_TURNED_BACK = "dq and dk are gradients of the turned q and k: turn them back with the functions that rotary returned"
 
 SELF_ATTENTION = part(
     label="self_attention",
@@ -46,7 +44,8 @@ SELF_ATTENTION = part(
             "there is no causal mask: a position may see itself and those before it, np.tri(T, dtype=bool)",
         ),
         Mistake(
-            {MASK: f"{MASK}.T"}, "the causal mask is upside down: True on and below the diagonal, as np.tri has it"
+            {MASK: f"{MASK}.T"},
+            "the causal mask is upside down: True on and below the diagonal, as np.tri has it",
         ),
         Mistake(
             {MASK: "np.tri(x.shape[1], k=-1, dtype=bool)"},
@@ -61,10 +60,17 @@ SELF_ATTENTION = part(
             "a position sees only itself and the one before: it may see all those before it, np.tri(T, dtype=bool)",
         ),
         Mistake(
-            {MASK: "np.eye(x.shape[1], dtype=bool)"}, "a position sees only itself: it may see those before it, too"
+            {MASK: "np.eye(x.shape[1], dtype=bool)"},
+            "a position sees only itself: it may see those before it, too",
         ),
-        Mistake({MASK: "np.tri(x.shape[0], dtype=bool)"}, "the mask has a row for each position: T is x.shape[1]"),
-        Mistake({TURN: "q_backward = k_backward = lambda dy: dy"}, "q and k are not turned: rotary is missing"),
+        Mistake(
+            {MASK: "np.tri(x.shape[0], dtype=bool)"},
+            "the mask has a row for each position: T is x.shape[1]",
+        ),
+        Mistake(
+            {TURN: "q_backward = k_backward = lambda dy: dy"},
+            "q and k are not turned: rotary is missing",
+        ),
         Mistake(
             {TURN: "(q, q_backward), k_backward = rotary(q), lambda dy: dy"},
             "only q is turned: a score depends on a distance if both are",
@@ -84,11 +90,16 @@ SELF_ATTENTION = part(
             "q and k are turned before they are split: each head is turned alone, (B, H, T, K)",
         ),
         Mistake(
-            {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
+            {
+                'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"
+            },
             explanations.NO_MAP_OUT,
         ),
         Mistake({"merge_heads(heads))": "heads.reshape(x.shape))"}, MERGED_BY_RESHAPE),
-        Mistake({HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"}, explanations.PARTS_BEFORE_HEADS),
+        Mistake(
+            {HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"},
+            explanations.PARTS_BEFORE_HEADS,
+        ),
         Mistake({"q, k, v = (": "k, q, v = ("}, explanations.ORDER_OF_PARTS),
         Mistake({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
         Mistake({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
@@ -101,11 +112,19 @@ SELF_ATTENTION = part(
             {TURN_BACK: "(k_backward(dk), q_backward(dq), dv)"},
             "dq and dk are exchanged: q was the first part, k the second",
         ),
-        Mistake({TURN_BACK: "(q_backward(dq), k_backward(dk), k_backward(dv))"}, "dv is turned, but v was not"),
+        Mistake(
+            {TURN_BACK: "(q_backward(dq), k_backward(dk), k_backward(dv))"},
+            "dv is turned, but v was not",
+        ),
         Mistake({"split_heads(dheads, n_heads)": "dheads"}, explanations.NOT_SPLIT_AGAIN),
-        Mistake({"[merge_heads(part) for part in": "[part for part in"}, explanations.NOT_MERGED_AGAIN),
+        Mistake(
+            {"[merge_heads(part) for part in": "[part for part in"}, explanations.NOT_MERGED_AGAIN
+        ),
         Mistake({"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"}, explanations.NOT_SIDE_BY_SIDE),
-        Mistake({"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"}, explanations.OTHER_ORDER),
+        Mistake(
+            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
+            explanations.OTHER_ORDER,
+        ),
         Mistake(
             {'{"qkv": qkv_grads, "out": out_grads}': '{"qkv": out_grads, "out": qkv_grads}'},
             explanations.MAPS_EXCHANGED,
@@ -157,16 +176,25 @@ def layer_cases(rng):
 
 ATTEND = 'self_attention(params["attention"], h0, n_heads)'
 FEED = 'feed_forward(params["feed_forward"], h1)'
-INPUT_ITSELF = "the result of a sublayer is added to its input, x0 or x1, not to the normalised input"
-NORMALISED = "what a sublayer reads is normalised: attention reads norm(x0), the feed-forward layer norm(x1)"
-NORM_OF_SUM = "the sum is normalised, as in the Transformer of 2017: here it is what each sublayer reads"
+INPUT_ITSELF = (
+    "the result of a sublayer is added to its input, x0 or x1, not to the normalised input"
+)
+NORMALISED = (
+    "what a sublayer reads is normalised: attention reads norm(x0), the feed-forward layer norm(x1)"
+)
+NORM_OF_SUM = (
+    "the sum is normalised, as in the Transformer of 2017: here it is what each sublayer reads"
+)
 PAST = "x0 and x1 are used twice: what goes past the two sublayers is missing in the gradients"
 
 DECODER_LAYER = part(
     label="decoder_layer",
     cases=layer_cases,
     mistakes=(
-        Mistake({"x1 = x0 + attended": "x1 = h0 + attended", "return x1 + fed": "return h1 + fed"}, INPUT_ITSELF),
+        Mistake(
+            {"x1 = x0 + attended": "x1 = h0 + attended", "return x1 + fed": "return h1 + fed"},
+            INPUT_ITSELF,
+        ),
         Mistake({"x1 = x0 + attended": "x1 = h0 + attended"}, INPUT_ITSELF),
         Mistake({"return x1 + fed": "return h1 + fed"}, INPUT_ITSELF),
         Mistake(
@@ -184,14 +212,21 @@ DECODER_LAYER = part(
         Mistake({FEED: FEED.replace("h1", "x1")}, NORMALISED),
         Mistake({ATTEND: ATTEND.replace("h0", "x0"), FEED: FEED.replace("h1", "x1")}, NORMALISED),
         Mistake(
-            {FEED: FEED.replace("h1", "h0")}, "the feed-forward layer reads norm(x1), after the attention, not norm(x0)"
-        ),
-        Mistake(
-            {'rms_norm(params["feed_forward_norm"], x1)': 'rms_norm(params["feed_forward_norm"], x0)'},
+            {FEED: FEED.replace("h1", "h0")},
             "the feed-forward layer reads norm(x1), after the attention, not norm(x0)",
         ),
         Mistake(
-            {'"attention_norm"': '"@"', '"feed_forward_norm"': '"attention_norm"', '"@"': '"feed_forward_norm"'},
+            {
+                'rms_norm(params["feed_forward_norm"], x1)': 'rms_norm(params["feed_forward_norm"], x0)'
+            },
+            "the feed-forward layer reads norm(x1), after the attention, not norm(x0)",
+        ),
+        Mistake(
+            {
+                '"attention_norm"': '"@"',
+                '"feed_forward_norm"': '"attention_norm"',
+                '"@"': '"feed_forward_norm"',
+            },
             explanations.NORMS_EXCHANGED,
         ),
         Mistake(
@@ -217,7 +252,9 @@ DECODER_LAYER = part(
             },
             NORM_OF_SUM,
         ),
-        Mistake({"dx1 = dx2 + dnormed": "dx1 = dnormed", "return dx1 + dnormed": "return dnormed"}, PAST),
+        Mistake(
+            {"dx1 = dx2 + dnormed": "dx1 = dnormed", "return dx1 + dnormed": "return dnormed"}, PAST
+        ),
         Mistake(
             {"return dx1 + dnormed": "return dnormed"},
             "x0 is used twice: what goes past the attention, dx1, is missing in the result",
@@ -240,10 +277,12 @@ DECODER_LAYER = part(
             "attention gets the gradient of x1 = x0 + attended, not dx2",
         ),
         Mistake(
-            {"dx1 = dx2 + dnormed": "dx1 = dx2 + dh1"}, "the gradient has to go back through the second normalisation"
+            {"dx1 = dx2 + dnormed": "dx1 = dx2 + dh1"},
+            "the gradient has to go back through the second normalisation",
         ),
         Mistake(
-            {"return dx1 + dnormed": "return dx1 + dh0"}, "the gradient has to go back through the first normalisation"
+            {"return dx1 + dnormed": "return dx1 + dh0"},
+            "the gradient has to go back through the first normalisation",
         ),
     ),
     result_names=("x2",),
@@ -310,7 +349,9 @@ WHOLE_MODEL = part(
         ),
         Mistake({IS_LAYER: ""}, '"norm" is not a layer: leave it out of the loop'),
         Mistake(
-            {"x, layer_backwards[name] = decoder_layer": "_, layer_backwards[name] = decoder_layer"},
+            {
+                "x, layer_backwards[name] = decoder_layer": "_, layer_backwards[name] = decoder_layer"
+            },
             "the layers have no effect: each reads what the one before it has returned, x, … = decoder_layer(…, x, n_heads)",
         ),
         Mistake(
@@ -326,7 +367,9 @@ WHOLE_MODEL = part(
             "each layer has a backward function of its own: keep all of them, not the last one",
         ),
         Mistake(
-            {'dx, grads["layers"][name] = layer_backwards': '_, grads["layers"][name] = layer_backwards'},
+            {
+                'dx, grads["layers"][name] = layer_backwards': '_, grads["layers"][name] = layer_backwards'
+            },
             "a layer's gradient goes on to the layer before it: dx, … = the backward function (dx)",
         ),
         Mistake(
@@ -335,7 +378,10 @@ WHOLE_MODEL = part(
             },
             "the gradient has to go back through the last normalisation before the layers",
         ),
-        Mistake({"embed_backward(dx)": "embed_backward(dy)"}, "the table gets what the first layer returns, not dy"),
+        Mistake(
+            {"embed_backward(dx)": "embed_backward(dy)"},
+            "the table gets what the first layer returns, not dy",
+        ),
         Mistake(
             {'linear(params["output"], y)': 'linear({"weight": params["embedding"].T}, y)'},
             "the output has a matrix of its own, params['output']: the table is not used again",

@@ -21,7 +21,9 @@ def read_text(path):
         text = _beginning(path)
     except ValueError as error:
         if isinstance(error.__cause__, UnicodeDecodeError):
-            raise UserError(f"{error}: save the text as UTF-8 in your editor, or leave out --text") from None
+            raise UserError(
+                f"{error}: save the text as UTF-8 in your editor, or leave out --text"
+            ) from None
         raise
     if len(text) < LEAST:
         raise UserError(
@@ -60,7 +62,10 @@ def sentences_of_npformer():
 def sentences_of(docstring):
     """The sentences of a docstring, without its examples."""
     prose = re.sub(r"(?m)^ *(>>>|\.\.\.).*", "", docstring)
-    return [" ".join(sentence.split()) for sentence in re.findall(r"(?a)[A-Z][\w\s,;:'\"()-]+[.?!]", prose)]
+    return [
+        " ".join(sentence.split())
+        for sentence in re.findall(r"(?a)[A-Z][\w\s,;:'\"()-]+[.?!]", prose)
+    ]
 
 
 class Characters:

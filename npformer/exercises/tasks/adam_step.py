@@ -24,8 +24,26 @@ def cases(rng):
     n = int(rng.integers(1, 8))
     settings = (0.001, 0.9, 0.999, 1e-8)
     return [
-        Case("the first step", np.array([1.0]), np.array([123.0]), np.zeros(1), np.zeros(1), 1, 0.25, 0.9, 0.999, 1e-8),
-        Case("the first step of three numbers", *draw(rng, 2, 3), np.zeros(3), np.zeros(3), 1, *settings),
+        Case(
+            "the first step",
+            np.array([1.0]),
+            np.array([123.0]),
+            np.zeros(1),
+            np.zeros(1),
+            1,
+            0.25,
+            0.9,
+            0.999,
+            1e-8,
+        ),
+        Case(
+            "the first step of three numbers",
+            *draw(rng, 2, 3),
+            np.zeros(3),
+            np.zeros(3),
+            1,
+            *settings,
+        ),
         Case("the tenth step", *draw(rng, 3, 3), draw(rng, 3) ** 2, 10, *settings),
         Case("other settings", *draw(rng, 3, n), draw(rng, n) ** 2, 3, 0.1, 0.8, 0.95, 0.1),
         Case("a large eps", *draw(rng, 3, n), 0.01 * draw(rng, n) ** 2, 2, 0.5, 0.5, 0.9, 1.0),
@@ -71,7 +89,10 @@ exercise = Task(
         Mistake({"**step": ""}, "the bias correction has no exponent: 1 - beta^step"),
         Mistake({"(np.sqrt(v_hat) + eps)": "np.sqrt(v_hat + eps)"}, explanations.EPS_IN_ROOT),
         Mistake({"np.sqrt(v_hat)": "v_hat"}, "the root of v̂ is missing"),
-        Mistake({"(1 - beta2) * grad**2": "(1 - beta2) * grad"}, "v is a mean of the squares of the gradient"),
+        Mistake(
+            {"(1 - beta2) * grad**2": "(1 - beta2) * grad"},
+            "v is a mean of the squares of the gradient",
+        ),
         Mistake(
             {"param - lr": "param + lr"},
             "the step has the wrong sign: it has to go against the gradient, so subtract it",

@@ -24,7 +24,9 @@ def cases(rng):
         Case("one head", draw(rng, 3, 4), draw(rng, 5, 4), draw(rng, 5, 2)),
         Case("heads", draw(rng, H, T, K), draw(rng, H, S, K), draw(rng, H, S, Kv)),
         Case("as many queries as keys", *draw(rng, 3, 4, 4)),
-        Case("a batch of heads", draw(rng, B, H, T, K), draw(rng, B, H, S, K), draw(rng, B, H, S, Kv)),
+        Case(
+            "a batch of heads", draw(rng, B, H, T, K), draw(rng, B, H, S, K), draw(rng, B, H, S, Kv)
+        ),
         Case("large scores", 100 * draw(rng, T, K), 100 * draw(rng, S, K), draw(rng, S, Kv)),
     ]
 
@@ -47,7 +49,10 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake({"softmax(scores)": "scores"}, explanations.NO_SOFTMAX),
-        Mistake({"weights @ v, weights": "weights, weights @ v"}, "the results are exchanged: first out, then weights"),
+        Mistake(
+            {"weights @ v, weights": "weights, weights @ v"},
+            "the results are exchanged: first out, then weights",
+        ),
         Mistake({" / np.sqrt(K)": ""}, explanations.NOT_DIVIDED),
         Mistake({"/ np.sqrt(K)": "/ K"}, explanations.DIVIDED_BY_K),
         Mistake({"/ np.sqrt(K)": "* np.sqrt(K)"}, explanations.MULTIPLIED_BY_ROOT),
@@ -55,17 +60,30 @@ exercise = Task(
             {"q.shape[-1]": "len(q)"},
             "the scores are divided by the root of len(q), which counts the first axis: K is the last one, q.shape[-1]",
         ),
-        Mistake({"q.shape[-1]": "k.shape[-2]"}, "the scores are divided by √S: K is the last axis of q and k"),
-        Mistake({"q.shape[-1]": "q.shape[-2]"}, "the scores are divided by √T: K is the last axis of q and k"),
-        Mistake({"softmax(scores)": "softmax(scores, axis=-2)"}, "the softmax is taken over the queries, not the keys"),
+        Mistake(
+            {"q.shape[-1]": "k.shape[-2]"},
+            "the scores are divided by √S: K is the last axis of q and k",
+        ),
+        Mistake(
+            {"q.shape[-1]": "q.shape[-2]"},
+            "the scores are divided by √T: K is the last axis of q and k",
+        ),
+        Mistake(
+            {"softmax(scores)": "softmax(scores, axis=-2)"},
+            "the softmax is taken over the queries, not the keys",
+        ),
         Mistake(
             {"weights @ v, weights": "weights @ v, scores"},
             "the second result is the scores before the softmax, not the weights",
         ),
         Mistake(
-            {"k.swapaxes(-1, -2)": "k.T"}, "k.T reverses all axes, also those of batch and heads: swap the last two"
+            {"k.swapaxes(-1, -2)": "k.T"},
+            "k.T reverses all axes, also those of batch and heads: swap the last two",
         ),
-        Mistake({"softmax(scores)": "scores / scores.sum(axis=-1, keepdims=True)"}, "the exponential is missing"),
+        Mistake(
+            {"softmax(scores)": "scores / scores.sum(axis=-1, keepdims=True)"},
+            "the exponential is missing",
+        ),
     ),
     hints=(
         "q @ kᵀ has one row a query and one column a key; `@` multiplies the last two axes and keeps the others.",

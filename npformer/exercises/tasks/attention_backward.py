@@ -24,7 +24,9 @@ def expected(dout, q, k, v, weights):
 
 def case(what, rng, batch, T, S, K, Kv, causal=False):
     q, k, v = draw(rng, *batch, T, K), draw(rng, *batch, S, K), draw(rng, *batch, S, Kv)
-    return Case(what, draw(rng, *batch, T, Kv), q, k, v, reference.attention(q, k, v, causal=causal)[1])
+    return Case(
+        what, draw(rng, *batch, T, Kv), q, k, v, reference.attention(q, k, v, causal=causal)[1]
+    )
 
 
 def cases(rng):
@@ -60,11 +62,20 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake(
-            {"weights.swapaxes(-1, -2) @ dout": "weights @ dout"}, "dv = weightsᵀ dout: the weights are not transposed"
+            {"weights.swapaxes(-1, -2) @ dout": "weights @ dout"},
+            "dv = weightsᵀ dout: the weights are not transposed",
         ),
-        Mistake({"scale * dscores": "dscores"}, "the factor 1/√K of the scores is missing in dq and dk"),
-        Mistake({"dq = scale * dscores": "dq = dscores"}, "the factor 1/√K of the scores is missing in dq"),
-        Mistake({"dk = scale * dscores": "dk = dscores"}, "the factor 1/√K of the scores is missing in dk"),
+        Mistake(
+            {"scale * dscores": "dscores"}, "the factor 1/√K of the scores is missing in dq and dk"
+        ),
+        Mistake(
+            {"dq = scale * dscores": "dq = dscores"},
+            "the factor 1/√K of the scores is missing in dq",
+        ),
+        Mistake(
+            {"dk = scale * dscores": "dk = dscores"},
+            "the factor 1/√K of the scores is missing in dk",
+        ),
         Mistake(
             {"softmax_backward(dweights, weights)": "dweights"},
             "the softmax is left out: dscores is softmax_backward(dweights, weights)",
@@ -78,13 +89,16 @@ exercise = Task(
             "the backward pass of softmax is more than y · dy: it subtracts Σ_s dweights · weights in each row",
         ),
         Mistake(
-            {"softmax_backward(dweights, weights)": "dweights * weights * (1 - weights)"}, explanations.OWN_SCORE_ONLY
+            {"softmax_backward(dweights, weights)": "dweights * weights * (1 - weights)"},
+            explanations.OWN_SCORE_ONLY,
         ),
         Mistake(
             {"@ k\n": "@ q\n", "@ q\n    return": "@ k\n    return"},
             "q and k are exchanged: scores = q kᵀ, so dq = dscores k and dk = dscoresᵀ q",
         ),
-        Mistake({"dscores.swapaxes(-1, -2)": "dscores"}, "dk = dscoresᵀ q: dscores is not transposed"),
+        Mistake(
+            {"dscores.swapaxes(-1, -2)": "dscores"}, "dk = dscoresᵀ q: dscores is not transposed"
+        ),
     ),
     hints=(
         "For c = a b with matrices, da = dc bᵀ and db = aᵀ dc. Use it for out = weights v.",

@@ -16,7 +16,10 @@ def back_1_norm(dy, s):
 
 def cases(rng):
     (D,) = sizes(rng, 1, low=4)
-    return [Case(one_word.SENTENCE, one_word.dy, one_word.s2), Case("another word", *draw(rng, 2, D))]
+    return [
+        Case(one_word.SENTENCE, one_word.dy, one_word.s2),
+        Case("another word", *draw(rng, 2, D)),
+    ]
 
 
 exercise = Task(
@@ -33,12 +36,18 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake(
-            {"(dy - dy.mean() - y * (dy * y).mean())": "dy"}, "mean and variance depend on s too: two terms are missing"
+            {"(dy - dy.mean() - y * (dy * y).mean())": "dy"},
+            "mean and variance depend on s too: two terms are missing",
         ),
-        Mistake({" - y * (dy * y).mean()": ""}, "the term of the variance is missing: y · mean(dy · y)"),
+        Mistake(
+            {" - y * (dy * y).mean()": ""}, "the term of the variance is missing: y · mean(dy · y)"
+        ),
         Mistake({"dy - dy.mean() -": "dy -"}, "the term of the mean is missing: mean(dy)"),
         Mistake({"return rstd * ": "return "}, "the factor 1/√(variance + 10⁻⁵) is missing"),
-        Mistake({"y * (dy * y).mean()": "(dy * y).mean()"}, "the last term is y times a mean; the factor y is missing"),
+        Mistake(
+            {"y * (dy * y).mean()": "(dy * y).mean()"},
+            "the last term is y times a mean; the factor y is missing",
+        ),
     ),
     hints=(
         "Compute y and rstd = 1 / √(variance + 10⁻⁵) again.",

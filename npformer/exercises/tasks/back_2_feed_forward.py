@@ -17,9 +17,23 @@ def cases(rng):
     square = draw(rng, D), draw(rng, D), draw(rng, D, D), draw(rng, D), draw(rng, D, D)
     return [
         Case(one_word.SENTENCE, *word),
-        Case("another word", draw(rng, D), draw(rng, D), draw(rng, D, F), draw(rng, F), draw(rng, F, D)),
+        Case(
+            "another word",
+            draw(rng, D),
+            draw(rng, D),
+            draw(rng, D, F),
+            draw(rng, F),
+            draw(rng, F, D),
+        ),
         Case("square weights", *square),
-        Case("hidden units that are 0", draw(rng, D), np.zeros(D), draw(rng, D, F), np.zeros(F), draw(rng, F, D)),
+        Case(
+            "hidden units that are 0",
+            draw(rng, D),
+            np.zeros(D),
+            draw(rng, D, F),
+            np.zeros(F),
+            draw(rng, F, D),
+        ),
     ]
 
 
@@ -47,11 +61,21 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake(
-            {"return ds + dh": "return dh"}, "x is used twice: what goes past the feed-forward layer, ds, is missing"
+            {"return ds + dh": "return dh"},
+            "x is used twice: what goes past the feed-forward layer, ds, is missing",
         ),
-        Mistake({"return ds + dh @ W1.T": "return ds"}, "what comes through the feed-forward layer is missing"),
-        Mistake({"np.where(x @ W1 + b1 > 0, ds @ W2.T, 0)": "ds @ W2.T"}, "the backward pass of relu is missing"),
-        Mistake({"x @ W1 + b1 > 0": "x @ W1 > 0"}, "the bias is missing where relu decides: h = x W₁ + b₁"),
+        Mistake(
+            {"return ds + dh @ W1.T": "return ds"},
+            "what comes through the feed-forward layer is missing",
+        ),
+        Mistake(
+            {"np.where(x @ W1 + b1 > 0, ds @ W2.T, 0)": "ds @ W2.T"},
+            "the backward pass of relu is missing",
+        ),
+        Mistake(
+            {"x @ W1 + b1 > 0": "x @ W1 > 0"},
+            "the bias is missing where relu decides: h = x W₁ + b₁",
+        ),
         Mistake({"b1 > 0": "b1 >= 0"}, "where h = 0, the derivative of relu is taken to be 0"),
         Mistake({"ds @ W2.T": "ds @ W2"}, "W₂ is not transposed"),
         Mistake({"dh @ W1.T": "dh @ W1"}, "W₁ is not transposed"),

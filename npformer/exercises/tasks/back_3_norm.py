@@ -17,7 +17,9 @@ def back_3_norm(dx, s, gain):
 
 
 def expected(dx, s, gain):
-    return gradients_of(lambda s, gain, bias: reference.layer_norm(s, gain, bias)[0])(dx, s, gain, 0 * gain)
+    return gradients_of(lambda s, gain, bias: reference.layer_norm(s, gain, bias)[0])(
+        dx, s, gain, 0 * gain
+    )
 
 
 def cases(rng):
@@ -40,11 +42,18 @@ exercise = Task(
     expected=expected,
     cases=cases,
     mistakes=(
-        Mistake({"ds_hat = dx * gain": "ds_hat = dx"}, "the gain is missing in ds: it stands between ŝ and x₂"),
+        Mistake(
+            {"ds_hat = dx * gain": "ds_hat = dx"},
+            "the gain is missing in ds: it stands between ŝ and x₂",
+        ),
         Mistake({" - ds_hat.mean()": ""}, "the term of the mean is missing in ds"),
-        Mistake({" - s_hat * (ds_hat * s_hat).mean()": ""}, "the term of the variance is missing in ds"),
+        Mistake(
+            {" - s_hat * (ds_hat * s_hat).mean()": ""}, "the term of the variance is missing in ds"
+        ),
         Mistake({"dx * s_hat, dx": "dx * s, dx"}, "dgain uses s instead of the normalised ŝ"),
-        Mistake({"dx * s_hat, dx": "ds_hat * s_hat, dx"}, "dgain is dx · ŝ, without the gain itself"),
+        Mistake(
+            {"dx * s_hat, dx": "ds_hat * s_hat, dx"}, "dgain is dx · ŝ, without the gain itself"
+        ),
         Mistake({"dx * s_hat, dx": "dx * s_hat, ds_hat"}, "dbias is dx itself"),
     ),
     hints=(

@@ -31,14 +31,22 @@ exercise = Task(
     expected=gradients_of(lambda a, v: a @ v),
     cases=cases,
     mistakes=(
-        Mistake({"v @ dz": "dz @ v"}, "da_j is the dot product of dz with the value of word j, the row j of v"),
-        Mistake({"np.outer(a, dz)": "np.outer(dz, a)"}, "dv has a row for each word: row j is a_j dz"),
+        Mistake(
+            {"v @ dz": "dz @ v"},
+            "da_j is the dot product of dz with the value of word j, the row j of v",
+        ),
+        Mistake(
+            {"np.outer(a, dz)": "np.outer(dz, a)"}, "dv has a row for each word: row j is a_j dz"
+        ),
         Mistake(
             {"np.outer(a, dz)": "np.outer(np.ones_like(a), dz)"},
             "the value of word j counts a_j times, so its row is a_j dz",
         ),
         Mistake({"v @ dz": "v.sum(axis=1)"}, "dz is missing in da"),
-        Mistake({"v @ dz, np.outer(a, dz)": "np.outer(a, dz), v @ dz"}, "the results are exchanged: first da, then dv"),
+        Mistake(
+            {"v @ dz, np.outer(a, dz)": "np.outer(a, dz), v @ dz"},
+            "the results are exchanged: first da, then dv",
+        ),
     ),
     hints=(
         "If a_j rises by 1, z rises by v_j, and the loss by the dot product of dz and v_j.",

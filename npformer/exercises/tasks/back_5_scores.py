@@ -44,11 +44,23 @@ exercise = Task(
             {"(da - a @ da)": "da * (1 - a)"},
             "this is the derivative of a weight with respect to its own score: it depends on all scores",
         ),
-        Mistake({"a * (da - a @ da)": "(da - a @ da)"}, "the factor a is missing in the backward pass of softmax"),
-        Mistake({"(da - a @ da) / np.sqrt(len(q))": "(da - a @ da)"}, explanations.NO_FACTOR_IN_DQ_AND_DK),
+        Mistake(
+            {"a * (da - a @ da)": "(da - a @ da)"},
+            "the factor a is missing in the backward pass of softmax",
+        ),
+        Mistake(
+            {"(da - a @ da) / np.sqrt(len(q))": "(da - a @ da)"},
+            explanations.NO_FACTOR_IN_DQ_AND_DK,
+        ),
         Mistake({"a @ da": "da.mean()"}, "the mean that is subtracted is weighted by a: Σ a · da"),
-        Mistake({"np.outer(dscores, q)": "np.outer(q, dscores)"}, "dk has a row for each word: row j is dscores_j q"),
-        Mistake({"dscores @ k": "k @ dscores"}, "dq is the sum of the keys, each times its dscores_j: dscores k"),
+        Mistake(
+            {"np.outer(dscores, q)": "np.outer(q, dscores)"},
+            "dk has a row for each word: row j is dscores_j q",
+        ),
+        Mistake(
+            {"dscores @ k": "k @ dscores"},
+            "dq is the sum of the keys, each times its dscores_j: dscores k",
+        ),
     ),
     hints=(
         "Compute a again; then the gradient of k q / √K is a · (da - Σ a · da).",

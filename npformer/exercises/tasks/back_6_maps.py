@@ -22,10 +22,30 @@ def expected(ds, dq, dk, dv, word, W_q, W_k, W_v):
 
 def cases(rng):
     S, D, K = sizes(rng, 3, low=2)
-    random = draw(rng, D), draw(rng, K), draw(rng, S, K), draw(rng, S, K), int(rng.integers(S)), *draw(rng, 3, D, K)
+    random = (
+        draw(rng, D),
+        draw(rng, K),
+        draw(rng, S, K),
+        draw(rng, S, K),
+        int(rng.integers(S)),
+        *draw(rng, 3, D, K),
+    )
     square = draw(rng, 3), draw(rng, 3), draw(rng, 3, 3), draw(rng, 3, 3), 2, *draw(rng, 3, 3, 3)
-    given = one_word.ds1, one_word.dq, one_word.dk, one_word.dv, 1, one_word.W_q, one_word.W_k, one_word.W_v
-    return [Case(one_word.SENTENCE, *given), Case("another sentence", *random), Case("square maps", *square)]
+    given = (
+        one_word.ds1,
+        one_word.dq,
+        one_word.dk,
+        one_word.dv,
+        1,
+        one_word.W_q,
+        one_word.W_k,
+        one_word.W_v,
+    )
+    return [
+        Case(one_word.SENTENCE, *given),
+        Case("another sentence", *random),
+        Case("square maps", *square),
+    ]
 
 
 exercise = Task(
@@ -50,16 +70,27 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake(
-            {"+= ds + dq": "+= dq"}, "the residual connection is missing: ds is added to the row of the word that asks"
+            {"+= ds + dq": "+= dq"},
+            "the residual connection is missing: ds is added to the row of the word that asks",
         ),
         Mistake(
             {"    de[word] += ds + dq @ W_q.T\n": ""},
             "the row of the word that asks also gets ds and what comes through its query",
         ),
-        Mistake({"de[word] +=": "de +="}, "ds and the query belong to the word that asks alone, not to every word"),
-        Mistake({"de[word] +=": "de[word] ="}, "the word that asks has a key and a value too: add to its row"),
-        Mistake({"dk @ W_k.T + dv @ W_v.T": "dk @ W_k.T"}, "what comes through the values is missing"),
-        Mistake({"dk @ W_k.T + dv @ W_v.T": "dv @ W_v.T"}, "what comes through the keys is missing"),
+        Mistake(
+            {"de[word] +=": "de +="},
+            "ds and the query belong to the word that asks alone, not to every word",
+        ),
+        Mistake(
+            {"de[word] +=": "de[word] ="},
+            "the word that asks has a key and a value too: add to its row",
+        ),
+        Mistake(
+            {"dk @ W_k.T + dv @ W_v.T": "dk @ W_k.T"}, "what comes through the values is missing"
+        ),
+        Mistake(
+            {"dk @ W_k.T + dv @ W_v.T": "dv @ W_v.T"}, "what comes through the keys is missing"
+        ),
         Mistake({"W_q.T": "W_q", "W_k.T": "W_k", "W_v.T": "W_v"}, "the weights are not transposed"),
     ),
     hints=(

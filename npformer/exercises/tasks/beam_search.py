@@ -1,7 +1,5 @@
 """Beam search."""
 
-import itertools
-
 import numpy as np
 
 from npformer.exercises import explanations
@@ -35,7 +33,8 @@ def expected(next_log_p, bos, eos, max_len, beam_size):
         for tokens, total in alive.items():
             for token, log_p in enumerate(next_log_p(tokens)):
                 longer[(*tokens, token)] = total + float(log_p)
-        kept = dict(itertools.islice(sorted(longer.items(), key=lambda item: item[1], reverse=True), beam_size))
+        in_order = sorted(longer.items(), key=lambda item: item[1], reverse=True)
+        kept = dict(in_order[:beam_size])
         alive = {tokens: total for tokens, total in kept.items() if tokens[-1] != eos}
         done |= {tokens: total for tokens, total in kept.items() if tokens[-1] == eos}
     done |= alive
@@ -93,14 +92,23 @@ exercise = Task(
             },
             "the sequence with the largest log-probability per token is returned: here the sum decides",
         ),
-        Mistake({"total + log_p)": "log_p)"}, "only the last log-probability counts: add those of all tokens"),
-        Mistake({"total + log_p)": "total * log_p)"}, "log-probabilities of a sequence are added, not multiplied"),
+        Mistake(
+            {"total + log_p)": "log_p)"},
+            "only the last log-probability counts: add those of all tokens",
+        ),
+        Mistake(
+            {"total + log_p)": "total * log_p)"},
+            "log-probabilities of a sequence are added, not multiplied",
+        ),
         Mistake({"-pair[1]": "pair[1]"}, "the least probable sequences are kept"),
         Mistake(
             {"max(finished + beam, key=lambda pair: pair[1])": "(finished + beam)[0]"},
             "the sequence that finished first is returned; a later one may be more probable",
         ),
-        Mistake({"extended[:beam_size]": "extended[:1]"}, "only one sequence is kept: this is greedy decoding"),
+        Mistake(
+            {"extended[:beam_size]": "extended[:1]"},
+            "only one sequence is kept: this is greedy decoding",
+        ),
         Mistake({"return tokens[1:], total": "return tokens, total"}, explanations.BEGIN_IS_KEPT),
         Mistake(
             {"beam = [pair for pair in best if pair[0][-1] != eos]": "beam = best"},

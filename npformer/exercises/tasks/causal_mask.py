@@ -41,12 +41,17 @@ exercise = Task(
     mistakes=(
         Mistake({"key <= query": "key < query"}, "a position may attend to itself: <=, not <"),
         Mistake(
-            {"key <= query": "key > query"}, "the mask is True where attention is forbidden; here True = may attend"
+            {"key <= query": "key > query"},
+            "the mask is True where attention is forbidden; here True = may attend",
         ),
-        Mistake({"key <= query": "key >= query"}, "the mask hides the past, not the future: keep[t, s] is transposed"),
+        Mistake(
+            {"key <= query": "key >= query"},
+            "the mask hides the past, not the future: keep[t, s] is transposed",
+        ),
         Mistake({" + S - T": ""}, "query t is at position t + S - T, not at t"),
         Mistake(
-            {"key <= query": "(key <= query).astype(float)"}, "the mask has numbers: a boolean mask has True and False"
+            {"key <= query": "(key <= query).astype(float)"},
+            "the mask has numbers: a boolean mask has True and False",
         ),
         Mistake(
             {"key <= query": "np.where(key <= query, 0.0, -np.inf)"},

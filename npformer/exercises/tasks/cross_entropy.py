@@ -60,7 +60,10 @@ exercise = Task(
             "the loss is a mean over the words, so the gradient is divided by their number n",
         ),
         Mistake({".mean()": ".sum()"}, "the loss is the mean over the words, not the sum"),
-        Mistake({"loss = -log_p": "loss = log_p"}, "the sign of the loss is wrong: it is -log p, which is positive"),
+        Mistake(
+            {"loss = -log_p": "loss = log_p"},
+            "the sign of the loss is wrong: it is -log p, which is positive",
+        ),
         Mistake(
             {"    dlogits[np.arange(n), targets] -= 1\n": ""},
             "the gradient is softmax minus 1 at the target: the 1 is not subtracted",

@@ -20,8 +20,15 @@ def expected(dy, ids, n_words):
 def cases(rng):
     B, T, D = sizes(rng, 3)
     return [
-        Case("every id once", np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]), np.array([2, 0, 1]), 3),
-        Case("an id twice", np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]), np.array([2, 0, 2]), 3),
+        Case(
+            "every id once",
+            np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]),
+            np.array([2, 0, 1]),
+            3,
+        ),
+        Case(
+            "an id twice", np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]), np.array([2, 0, 2]), 3
+        ),
         Case("ids that do not occur", draw(rng, 2, 3), np.array([1, 1]), 5),
         Case("a batch", draw(rng, B, T, D), rng.integers(0, 4, size=(B, T)), 6),
     ]
@@ -34,7 +41,11 @@ exercise = Task(
     task="""
         y = table[ids] looks up a row for each id. Given dy and the ids, return the gradient of the table, which has
         n_words rows: a row that is used several times gets the sum of its gradients, one that is not used gets 0.""",
-    arguments={"dy": "(..., D) array", "ids": "(...) array of int", "n_words": "int, the number of rows of the table"},
+    arguments={
+        "dy": "(..., D) array",
+        "ids": "(...) array of int",
+        "n_words": "int, the number of rows of the table",
+    },
     results={"dtable": "(n_words, D) array"},
     expected=expected,
     cases=cases,
@@ -52,7 +63,9 @@ exercise = Task(
             "the table has n_words rows, also where no id is that large",
         ),
         Mistake(
-            {"return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=n_words), 1)[:, None]"},
+            {
+                "return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=n_words), 1)[:, None]"
+            },
             "the gradients of a repeated id are averaged; they are added",
         ),
     ),

@@ -54,9 +54,15 @@ exercise = Task(
             },
             "scores += … changes the array of the caller: return scores + …",
         ),
-        Mistake({"0.0, -np.inf": "-np.inf, 0.0"}, "the mask has the wrong polarity: -inf belongs where keep is False"),
+        Mistake(
+            {"0.0, -np.inf": "-np.inf, 0.0"},
+            "the mask has the wrong polarity: -inf belongs where keep is False",
+        ),
         Mistake({"scores + ": ""}, "this is the mask alone: the scores have to be added"),
     ),
-    hints=("What is 0 times infinity?", "After the call, are the scores of the caller the same as before?"),
+    hints=(
+        "What is 0 times infinity?",
+        "After the call, are the scores of the caller the same as before?",
+    ),
     given=GIVEN,
 )

@@ -72,7 +72,10 @@ exercise = Task(
             "square_mask takes two arguments, n_heads and length, but is called with one",
         ),
         Mistake(
-            {"    scores = q @": "    q /= np.sqrt(width)\n    scores = q @", " / np.sqrt(width)\n    if": "\n    if"},
+            {
+                "    scores = q @": "    q /= np.sqrt(width)\n    scores = q @",
+                " / np.sqrt(width)\n    if": "\n    if",
+            },
             "q /= … changes the array of the caller: q = q / …",
         ),
         Mistake(

@@ -37,7 +37,9 @@ def cases(rng):
         Case("three words and padding", draw(rng, 5, 4), np.array([1, 3, 2, 0, 0]), 0),
         Case("another padding", draw(rng, n, V), targets, 2),
         Case("large logits", 1000 * draw(rng, n, V), targets, 0),
-        Case("rows of different size", np.array([[0.0, 1.0], [2000.0, 2001.0]]), np.array([0, 0]), 1),
+        Case(
+            "rows of different size", np.array([[0.0, 1.0], [2000.0, 2001.0]]), np.array([0, 0]), 1
+        ),
     ]
 
 

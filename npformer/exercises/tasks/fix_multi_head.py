@@ -59,7 +59,12 @@ exercise = Task(
     task="""
         q, k and v are projected already. Split them into heads, attend in each head, and put the heads together again.
         Three things are wrong: one raises an error, one is a factor, and one mixes the words.""",
-    arguments={"q": "(T, D) array", "k": "(T, D) array", "v": "(T, D) array", "n_heads": "int, a divisor of D"},
+    arguments={
+        "q": "(T, D) array",
+        "k": "(T, D) array",
+        "v": "(T, D) array",
+        "n_heads": "int, a divisor of D",
+    },
     results={"out": "(T, D) array"},
     expected=expected,
     cases=cases,

@@ -59,7 +59,10 @@ exercise = Task(
             {"[:, None, :]": "[:, :, None]"},
             "the mask hides queries that are padding, not keys: the last axis is that of the keys",
         ),
-        Mistake({"-np.inf": "-1e9"}, "-1e9 is not -inf: next to more negative scores the padding gets all the weight"),
+        Mistake(
+            {"-np.inf": "-1e9"},
+            "-1e9 is not -inf: next to more negative scores the padding gets all the weight",
+        ),
     ),
     hints=(
         "np.where(condition, a, b) takes a where the condition is True.",

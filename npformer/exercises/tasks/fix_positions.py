@@ -22,7 +22,9 @@ def cases(rng):
     B, T, half = (int(n) for n in rng.integers(1, 5, size=3))
     return [
         Case("one word", draw(rng, 1, 1, 4), reference.sinusoidal_encoding(5, 4)),
-        Case("two sentences of three words", draw(rng, 2, 3, 4), reference.sinusoidal_encoding(5, 4)),
+        Case(
+            "two sentences of three words", draw(rng, 2, 3, 4), reference.sinusoidal_encoding(5, 4)
+        ),
         Case("two sentences of two words", draw(rng, 2, 2, 4), reference.sinusoidal_encoding(5, 4)),
         Case("other sizes", draw(rng, B, T, 2 * half), reference.sinusoidal_encoding(6, 2 * half)),
         Case("as many words as positions", draw(rng, 1, 5, 2), draw(rng, 5, 2)),
@@ -58,11 +60,14 @@ exercise = Task(
             "the encoding is cut after as many rows as there are sentences: the words are the second axis",
         ),
         Mistake(
-            {"x * np.sqrt(width) + encoding[: x.shape[1]]": "(x + encoding[: x.shape[1]]) * np.sqrt(width)"},
+            {
+                "x * np.sqrt(width) + encoding[: x.shape[1]]": "(x + encoding[: x.shape[1]]) * np.sqrt(width)"
+            },
             "the encoding is multiplied by √D too: only the embeddings are",
         ),
         Mistake(
-            {"[: x.shape[1]]": ""}, "the encoding has max_len rows: cut it after as many as the sentence has words"
+            {"[: x.shape[1]]": ""},
+            "the encoding has max_len rows: cut it after as many as the sentence has words",
         ),
     ),
     hints=(

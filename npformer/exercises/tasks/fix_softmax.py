@@ -25,7 +25,10 @@ def cases(rng):
         Case("one head", draw(rng, T, S)),
         Case("a batch of heads", draw(rng, B, H, T, S)),
         Case("large scores", 500 * draw(rng, H, T, S)),
-        Case("heads of different size", draw(rng, 2, 2, 3) + np.array([-2000.0, 2000.0])[:, None, None]),
+        Case(
+            "heads of different size",
+            draw(rng, 2, 2, 3) + np.array([-2000.0, 2000.0])[:, None, None],
+        ),
     ]
 
 

@@ -39,13 +39,21 @@ exercise = Task(
     expected=lambda x, n_heads: reference.split_heads(x, n_heads),
     cases=cases,
     mistakes=(
-        Mistake({"width // n_heads": "width / n_heads"}, "width / n_heads is a float even if it has no remainder: //"),
         Mistake(
-            {"(length, n_heads, width // n_heads).transpose(1, 0, 2)": "(n_heads, length, width // n_heads)"},
+            {"width // n_heads": "width / n_heads"},
+            "width / n_heads is a float even if it has no remainder: //",
+        ),
+        Mistake(
+            {
+                "(length, n_heads, width // n_heads).transpose(1, 0, 2)": "(n_heads, length, width // n_heads)"
+            },
             "the shape is right, but reshape takes the numbers in the order of memory: words and heads are mixed",
         ),
         Mistake({".transpose(1, 0, 2)": ""}, explanations.HEADS_FIRST),
-        Mistake({".transpose(1, 0, 2)": ".transpose(1, 2, 0)"}, "each head is transposed: it should be (T, K)"),
+        Mistake(
+            {".transpose(1, 0, 2)": ".transpose(1, 2, 0)"},
+            "each head is transposed: it should be (T, K)",
+        ),
     ),
     hints=(
         "In Python 128 / 4 is 32.0.",

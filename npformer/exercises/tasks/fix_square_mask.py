@@ -58,7 +58,10 @@ exercise = Task(
             },
             "the indices of three heads are written into the code: there are n_heads",
         ),
-        Mistake({"np.stack([one_head] * n_heads)": "np.dstack([one_head] * n_heads)"}, explanations.HEADS_FIRST),
+        Mistake(
+            {"np.stack([one_head] * n_heads)": "np.dstack([one_head] * n_heads)"},
+            explanations.HEADS_FIRST,
+        ),
         Mistake({"np.triu(": "np.tril(", "k=1": "k=-1"}, "the past is hidden, not the future"),
     ),
     hints=(

@@ -40,10 +40,17 @@ exercise = Task(
             {" + 0.5 * x * (1 - t**2) * slope": ""},
             "t depends on x too: the second term of the product rule is missing",
         ),
-        Mistake({"0.5 * (1 + t) + ": ""}, "the first term of the product rule, ½ (1 + t), is missing"),
-        Mistake({" * slope": ""}, "the chain rule: multiply by du/dx = √(2/π) (1 + 3 · 0.044715 x²)"),
+        Mistake(
+            {"0.5 * (1 + t) + ": ""}, "the first term of the product rule, ½ (1 + t), is missing"
+        ),
+        Mistake(
+            {" * slope": ""}, "the chain rule: multiply by du/dx = √(2/π) (1 + 3 · 0.044715 x²)"
+        ),
         Mistake({"slope = c * (": "slope = ("}, "the factor √(2/π) of du/dx is missing"),
-        Mistake({"1 + 3 * 0.044715": "1 + 0.044715"}, "the derivative of x³ is 3 x²: the factor 3 is missing"),
+        Mistake(
+            {"1 + 3 * 0.044715": "1 + 0.044715"},
+            "the derivative of x³ is 3 x²: the factor 3 is missing",
+        ),
         Mistake({"(1 - t**2)": "(1 - t)"}, "tanh'(u) = 1 - tanh(u)²: the square is missing"),
         Mistake({"return dy * (": "return ("}, "the derivative has to be multiplied by dy"),
     ),

@@ -55,13 +55,21 @@ exercise = Task(
         max_len tokens are generated.
 
         Return the list of the generated tokens: without bos, with eos if it came.""",
-    arguments={"next_logits": "function of a list of int", "bos": "int", "eos": "int", "max_len": "int, at least 1"},
+    arguments={
+        "next_logits": "function of a list of int",
+        "bos": "int",
+        "eos": "int",
+        "max_len": "int, at least 1",
+    },
     results={"tokens": "list of int"},
     expected=expected,
     cases=cases,
     mistakes=(
         Mistake({"return tokens[1:]": "return tokens"}, explanations.BEGIN_IS_KEPT),
-        Mistake({"len(tokens) <= max_len": "len(tokens) < max_len"}, "one token too few: tokens also holds bos"),
+        Mistake(
+            {"len(tokens) <= max_len": "len(tokens) < max_len"},
+            "one token too few: tokens also holds bos",
+        ),
         Mistake({"        if tokens[-1] == eos:\n            break\n": ""}, "it goes on after eos"),
         Mistake(
             {"    return tokens[1:]": "    return [token for token in tokens[1:] if token != eos]"},
@@ -72,7 +80,10 @@ exercise = Task(
             {"next_logits(tokens)": "next_logits(tokens[-1:])"},
             "the model gets only the last token: the next one depends on all before it",
         ),
-        Mistake({"next_logits(tokens)": "next_logits(tokens[1:] or [bos])"}, "bos is missing in what the model gets"),
+        Mistake(
+            {"next_logits(tokens)": "next_logits(tokens[1:] or [bos])"},
+            "bos is missing in what the model gets",
+        ),
     ),
     hints=(
         "Begin with tokens = [bos], and append next_logits(tokens).argmax() in a loop.",

@@ -18,7 +18,11 @@ def cases(rng):
     return [
         Case("one row", np.array([1.0, 3.0]), np.ones(2), np.zeros(2), 1e-5),
         Case(
-            "gain and bias", np.array([[1.0, 2.0, 6.0]]), np.array([1.0, 2.0, 3.0]), np.array([0.0, 10.0, 20.0]), 1e-5
+            "gain and bias",
+            np.array([[1.0, 2.0, 6.0]]),
+            np.array([1.0, 2.0, 3.0]),
+            np.array([0.0, 10.0, 20.0]),
+            1e-5,
         ),
         Case("as many rows as columns", draw(rng, 3, 3), *draw(rng, 2, 3), 1e-5),
         Case("a batch", 3 * draw(rng, B, T, D) + 2, *draw(rng, 2, D), 1e-5),
@@ -52,7 +56,9 @@ exercise = Task(
             {"((x - mean) ** 2)": "(x**2)", "return (x - mean) /": "return x /"},
             "the mean is not subtracted, neither from x nor in the variance (this is RMS normalisation)",
         ),
-        Mistake({"axis=-1, ": ""}, "mean and variance are taken over the whole array, not over each row"),
+        Mistake(
+            {"axis=-1, ": ""}, "mean and variance are taken over the whole array, not over each row"
+        ),
         Mistake({" + bias": ""}, "the bias is missing"),
         Mistake({" * gain": ""}, "the gain is missing"),
         Mistake(
@@ -63,15 +69,27 @@ exercise = Task(
             {"np.sqrt(variance + eps)": "(np.sqrt(variance) + eps)"},
             "eps is added to the standard deviation: it belongs inside the root",
         ),
-        Mistake({"np.sqrt(variance + eps)": "(variance + eps)"}, "the root of the variance is missing"),
-        Mistake({"np.sqrt(variance + eps)": "np.sqrt(variance)"}, "eps is missing: a row of equal numbers gives 0 / 0"),
         Mistake(
-            {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, ddof=1, keepdims=True)"},
+            {"np.sqrt(variance + eps)": "(variance + eps)"}, "the root of the variance is missing"
+        ),
+        Mistake(
+            {"np.sqrt(variance + eps)": "np.sqrt(variance)"},
+            "eps is missing: a row of equal numbers gives 0 / 0",
+        ),
+        Mistake(
+            {
+                "((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var(axis=-1, ddof=1, keepdims=True)"
+            },
             "the squares are divided by D - 1; here they are divided by D",
         ),
-        Mistake({"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var()"}, explanations.VARIANCE_OF_ALL),
         Mistake(
-            {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "(x * x).mean(axis=-1, keepdims=True) - mean * mean"},
+            {"((x - mean) ** 2).mean(axis=-1, keepdims=True)": "x.var()"},
+            explanations.VARIANCE_OF_ALL,
+        ),
+        Mistake(
+            {
+                "((x - mean) ** 2).mean(axis=-1, keepdims=True)": "(x * x).mean(axis=-1, keepdims=True) - mean * mean"
+            },
             "E[x²] - E[x]² loses its digits where the mean is large: take the mean of (x - mean)²",
         ),
         Mistake(

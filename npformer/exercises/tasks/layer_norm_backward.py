@@ -17,7 +17,9 @@ def layer_norm_backward(dy, x, gain, mean, rstd):
 
 
 def expected(dy, x, gain, mean, rstd):
-    return gradients_of(lambda x, gain, bias: reference.layer_norm(x, gain, bias)[0])(dy, x, gain, 0 * gain)
+    return gradients_of(lambda x, gain, bias: reference.layer_norm(x, gain, bias)[0])(
+        dy, x, gain, 0 * gain
+    )
 
 
 def case(what, rng, *shape):
@@ -76,9 +78,13 @@ exercise = Task(
         Mistake({" - shift": ""}, explanations.NO_MEAN_IN_DX),
         Mistake({"dx_hat = dy * gain": "dx_hat = dy"}, explanations.NO_GAIN_IN_DX),
         Mistake({"rstd * (dx_hat": "(dx_hat"}, "the factor rstd in front of dx is missing"),
-        Mistake({"x_hat * scale": "scale"}, "the last term of dx is x̂ times a mean; the factor x̂ is missing"),
         Mistake(
-            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"}, explanations.SUMS_FOR_MEANS
+            {"x_hat * scale": "scale"},
+            "the last term of dx is x̂ times a mean; the factor x̂ is missing",
+        ),
+        Mistake(
+            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"},
+            explanations.SUMS_FOR_MEANS,
         ),
         Mistake({"(dy * x_hat).reshape": "(dy * x).reshape"}, explanations.X_FOR_X_HAT),
         Mistake(

@@ -30,7 +30,12 @@ exercise = Task(
         return the gradients with respect to x, W and b.
 
         Begin with one number: y_tf = Σ_d x_td W_df + b_f. Which y depend on x_td, which on W_df, which on b_f?""",
-    arguments={"dy": "(..., F) array", "x": "(..., D) array", "weight": "(D, F) array", "bias": "(F,) array"},
+    arguments={
+        "dy": "(..., F) array",
+        "x": "(..., D) array",
+        "weight": "(D, F) array",
+        "bias": "(F,) array",
+    },
     results={"dx": "(..., D) array", "dweight": "(D, F) array", "dbias": "(F,) array"},
     expected=gradients_of(lambda x, weight, bias: x @ weight + bias),
     cases=cases,
@@ -41,7 +46,8 @@ exercise = Task(
             "the gradient of the weight is a sum over the rows, not a mean",
         ),
         Mistake(
-            {"x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])": "x.T @ dy"}, explanations.AXES_OF_A_BATCH
+            {"x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])": "x.T @ dy"},
+            explanations.AXES_OF_A_BATCH,
         ),
         Mistake(
             {
@@ -53,7 +59,10 @@ exercise = Task(
             {"dbias = dy.reshape(-1, dy.shape[-1]).sum(axis=0)": "dbias = dy"},
             "the bias is used by every row, so its gradient is the sum over all rows",
         ),
-        Mistake({"sum(axis=0)": "mean(axis=0)"}, "the gradient of the bias is a sum over the rows, not a mean"),
+        Mistake(
+            {"sum(axis=0)": "mean(axis=0)"},
+            "the gradient of the bias is a sum over the rows, not a mean",
+        ),
         Mistake(
             {"dbias = dy.reshape(-1, dy.shape[-1]).sum(axis=0)": "dbias = dy.sum(axis=0)"},
             "the sum for the bias is over all leading axes, also that of the batch",

@@ -28,13 +28,23 @@ def cases(rng):
     return [
         Case("nothing hidden", q, k, v, np.ones((T, S), bool)),
         Case(
-            "one key hidden", np.array([[1.0, 0.0]]), np.eye(2), np.array([[10.0], [20.0]]), np.array([[True, False]])
+            "one key hidden",
+            np.array([[1.0, 0.0]]),
+            np.eye(2),
+            np.array([[10.0], [20.0]]),
+            np.array([[True, False]]),
         ),
         Case("the future hidden", *draw(rng, 3, 4, 2), np.tril(np.ones((4, 4), bool))),
         Case("a random mask", q, k, v, mixed),
         Case("padding hidden in a batch of heads", *heads, padding),
         Case("large scores", 100 * q, 100 * k, v, mixed),
-        Case("very negative scores", np.full((2, 1), -1e3), np.full((3, 1), 1e3), draw(rng, 3, 1), np.eye(2, 3) == 1),
+        Case(
+            "very negative scores",
+            np.full((2, 1), -1e3),
+            np.full((3, 1), 1e3),
+            draw(rng, 3, 1),
+            np.eye(2, 3) == 1,
+        ),
         Case("a query that may attend to no key", q, k, v, one_is_blind),
     ]
 
@@ -67,7 +77,8 @@ exercise = Task(
             "the mask is the wrong way round: True means that the key may be attended to",
         ),
         Mistake(
-            {"keep, scores, -np.inf": "keep, -np.inf, scores"}, "True means that the key may be attended to, not hidden"
+            {"keep, scores, -np.inf": "keep, -np.inf, scores"},
+            "True means that the key may be attended to, not hidden",
         ),
         Mistake(
             {"keep, scores, -np.inf": "keep, scores, 0"},
@@ -78,7 +89,10 @@ exercise = Task(
             "-1e9 is not -inf: where no key, or one with a more negative score, is kept, hidden keys get a weight",
         ),
         Mistake(
-            {"np.where(total == 0, 1, total)": "total", "np.where(peak == -np.inf, 0, peak)": "peak"},
+            {
+                "np.where(total == 0, 1, total)": "total",
+                "np.where(peak == -np.inf, 0, peak)": "peak",
+            },
             "where every score is -inf, the quotient is NaN: treat a query without any key separately",
         ),
         Mistake({" / np.sqrt(q.shape[-1])": ""}, explanations.NOT_DIVIDED),

@@ -32,7 +32,10 @@ exercise = Task(
     expected=reference.merge_heads,
     cases=cases,
     mistakes=(
-        Mistake({".swapaxes(-2, -3)": ""}, "reshape alone mixes positions and heads: swap their axes first"),
+        Mistake(
+            {".swapaxes(-2, -3)": ""},
+            "reshape alone mixes positions and heads: swap their axes first",
+        ),
         Mistake(
             {".swapaxes(-2, -3)": ".swapaxes(-1, -3)"},
             "the axes of heads and of numbers are swapped, not those of heads and positions",

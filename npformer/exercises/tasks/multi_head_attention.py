@@ -68,7 +68,11 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake(
-            {"x @ w_q, n_heads": "x, n_heads", "x @ w_k, n_heads": "x, n_heads", "x @ w_v, n_heads": "x, n_heads"},
+            {
+                "x @ w_q, n_heads": "x, n_heads",
+                "x @ w_k, n_heads": "x, n_heads",
+                "x @ w_v, n_heads": "x, n_heads",
+            },
             "x is split into heads without the projections: q = x W_q, k = x W_k, v = x W_v",
         ),
         Mistake(
@@ -89,21 +93,30 @@ exercise = Task(
             "q, k and v are not split into heads",
         ),
         Mistake(
-            {"@ w_q": "@ w_q.T", "@ w_k": "@ w_k.T", "@ w_v": "@ w_v.T"}, "W_q, W_k and W_v are transposed: q = x W_q"
+            {"@ w_q": "@ w_q.T", "@ w_k": "@ w_k.T", "@ w_v": "@ w_v.T"},
+            "W_q, W_k and W_v are transposed: q = x W_q",
         ),
         Mistake(
             {"@ w_q": "@ w_q.T", "@ w_k": "@ w_k.T", "@ w_v": "@ w_v.T", "@ w_o": "@ w_o.T"},
             "the weights are transposed: q = x W_q, y = out W_o",
         ),
         Mistake({" @ w_o": ""}, "the projection W_o after the heads are merged is missing"),
-        Mistake({"k = split_heads(x @ w_k": "k = split_heads(x @ w_q"}, "the keys are projected with W_q"),
-        Mistake({"v = split_heads(x @ w_v": "v = split_heads(x @ w_k"}, "the values are projected with W_k"),
+        Mistake(
+            {"k = split_heads(x @ w_k": "k = split_heads(x @ w_q"},
+            "the keys are projected with W_q",
+        ),
+        Mistake(
+            {"v = split_heads(x @ w_v": "v = split_heads(x @ w_k"},
+            "the values are projected with W_k",
+        ),
         Mistake(
             {"attention(q, k, v)": "attention(q, k, v, scale=x.shape[-1] ** -0.5)"},
             "the scores are divided by √D; each head has the width K = D / H, so divide by √K",
         ),
         Mistake({"attention(q, k, v)": "attention(k, q, v)"}, "queries and keys are exchanged"),
-        Mistake({"merge_heads(out) @ w_o": "merge_heads(out) @ w_o.T"}, "W_o is transposed: y = out W_o"),
+        Mistake(
+            {"merge_heads(out) @ w_o": "merge_heads(out) @ w_o.T"}, "W_o is transposed: y = out W_o"
+        ),
         Mistake(
             {"merge_heads(out)": "out.reshape(x.shape)"},
             "the heads are joined by reshape alone, which mixes positions and heads: merge_heads swaps axes first",

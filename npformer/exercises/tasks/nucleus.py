@@ -58,7 +58,10 @@ exercise = Task(
             },
             "each probability is compared with top_p: it is the sum of the most probable ones that has to reach it",
         ),
-        Mistake({" / p[kept].sum()": ""}, "the probabilities that are left do not sum to 1: divide them by their sum"),
+        Mistake(
+            {" / p[kept].sum()": ""},
+            "the probabilities that are left do not sum to 1: divide them by their sum",
+        ),
         Mistake(
             {"np.cumsum(p[order]) - p[order]": "np.cumsum(p[order])"},
             "the word with which the sum reaches top_p belongs to the set",

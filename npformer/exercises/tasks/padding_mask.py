@@ -39,14 +39,22 @@ exercise = Task(
             {"[:, None, None, :]": "[:, None, :, None]"},
             "the mask hides queries, not keys: the keys are the last axis, (B, 1, 1, S)",
         ),
-        Mistake({"ids != pad_id": "ids == pad_id"}, "the mask is True at the padding; here True = may attend"),
+        Mistake(
+            {"ids != pad_id": "ids == pad_id"},
+            "the mask is True at the padding; here True = may attend",
+        ),
         Mistake(
             {"[:, None, None, :]": ""},
             "a mask (B, S) would be broadcast to (…, T, S) as if B were T: heads and queries need axes of size 1",
         ),
-        Mistake({"[:, None, None, :]": "[None, None, :, :]"}, "the axes of size 1 belong between B and S"),
+        Mistake(
+            {"[:, None, None, :]": "[None, None, :, :]"},
+            "the axes of size 1 belong between B and S",
+        ),
         Mistake({"ids != pad_id": "ids != 0"}, explanations.PADDING_IS_0),
-        Mistake({"ids != pad_id": "ids > pad_id"}, "ids below pad_id are words too: compare with !="),
+        Mistake(
+            {"ids != pad_id": "ids > pad_id"}, "ids below pad_id are words too: compare with !="
+        ),
     ),
     hints=(
         "Comparing an array with a number gives an array of booleans.",

@@ -16,7 +16,11 @@ def cases(rng):
     return [
         Case("positive, zero and negative", np.array([5.0, 6.0, 7.0]), np.array([2.0, 0.0, -1.0])),
         Case("an array", draw(rng, T, D), x),
-        Case("a batch, with zeros", draw(rng, B, T, 4), rng.integers(-2, 3, size=(B, T, 4)).astype(float)),
+        Case(
+            "a batch, with zeros",
+            draw(rng, B, T, 4),
+            rng.integers(-2, 3, size=(B, T, 4)).astype(float),
+        ),
         Case("tiny numbers", draw(rng, 4), np.array([1e-300, -1e-300, 0.1, -0.1])),
     ]
 
@@ -38,5 +42,8 @@ exercise = Task(
         Mistake({"dy, 0.0": "1.0, 0.0"}, "this is the derivative alone: multiply it by dy"),
         Mistake({"dy, 0.0": "dy * x, 0.0"}, "the derivative is 1 where x is positive, not x"),
     ),
-    hints=("The derivative is 1 where x > 0, and 0 elsewhere.", "np.where(condition, a, b) chooses entry by entry."),
+    hints=(
+        "The derivative is 1 where x > 0, and 0 elsewhere.",
+        "np.where(condition, a, b) chooses entry by entry.",
+    ),
 )

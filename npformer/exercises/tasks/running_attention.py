@@ -44,7 +44,10 @@ def blocks_of(rng, lengths, K, Kv, scale=1.0):
 
 
 def expected(q, blocks):
-    k, v = (np.concatenate(side) for side in zip(*((k.copy(), v.copy()) for k, v in blocks), strict=True))
+    k, v = (
+        np.concatenate(side)
+        for side in zip(*((k.copy(), v.copy()) for k, v in blocks), strict=True)
+    )
     return reference.attention(q[None], k, v)[0][0]
 
 
@@ -60,7 +63,11 @@ def cases(rng):
         Case("many blocks", draw(rng, K), blocks_of(rng, [4, 4, 4, 2], K, Kv)),
         Case("scores that grow to 900", np.ones(1), rising),
         Case("scores that fall from 900", np.ones(1), falling),
-        Case("scores of 0 and 900 in one block", np.ones(1), Blocks((np.array([[0.0], [900.0]]), draw(rng, 2, 2)))),
+        Case(
+            "scores of 0 and 900 in one block",
+            np.ones(1),
+            Blocks((np.array([[0.0], [900.0]]), draw(rng, 2, 2))),
+        ),
         Case("scores of -900", np.ones(1), low),
     ]
 
@@ -96,8 +103,14 @@ exercise = Task(
             {"scores - new_peak": "scores", "peak - new_peak": "0"},
             "exp(900) overflows: subtract the largest score so far",
         ),
-        Mistake({"out * shrink": "out"}, "the sum of the values is not made smaller when the maximum grows"),
-        Mistake({"total * shrink": "total"}, "the sum of the exponentials is not made smaller when the maximum grows"),
+        Mistake(
+            {"out * shrink": "out"},
+            "the sum of the values is not made smaller when the maximum grows",
+        ),
+        Mistake(
+            {"total * shrink": "total"},
+            "the sum of the exponentials is not made smaller when the maximum grows",
+        ),
         Mistake(
             {"shrink = np.exp(peak - new_peak)": "shrink = np.exp(new_peak - peak)"},
             "the old sums are multiplied by exp(new - old); they have to shrink: exp(old - new)",
@@ -106,10 +119,15 @@ exercise = Task(
             {"np.maximum(peak, scores.max())": "scores.max()"},
             "the maximum is that of the block, not the largest so far: it can overflow when the scores fall",
         ),
-        Mistake({"return out / total": "return out"}, "the division by the sum of the exponentials is missing"),
+        Mistake(
+            {"return out / total": "return out"},
+            "the division by the sum of the exponentials is missing",
+        ),
         Mistake({" / np.sqrt(len(q))": ""}, explanations.NOT_DIVIDED),
         Mistake(
-            {"        total = total": "        out = out / max(total, 1e-300)\n        total = total"},
+            {
+                "        total = total": "        out = out / max(total, 1e-300)\n        total = total"
+            },
             "the division is done in every block: divide once, at the end",
         ),
         Mistake(

@@ -51,14 +51,21 @@ exercise = Task(
             "the exponent is i/D; expected 2i/D",
         ),
         Mistake(
-            {"(-np.arange": "(np.arange"}, "the frequencies grow with i: the power of 10000 belongs below the line"
+            {"(-np.arange": "(np.arange"},
+            "the frequencies grow with i: the power of 10000 belongs below the line",
         ),
         Mistake(
-            {"encoding[:, 0::2]": "encoding[:, : d_model // 2]", "encoding[:, 1::2]": "encoding[:, d_model // 2 :]"},
+            {
+                "encoding[:, 0::2]": "encoding[:, : d_model // 2]",
+                "encoding[:, 1::2]": "encoding[:, d_model // 2 :]",
+            },
             "all sines come first, then all cosines; here they alternate",
         ),
         Mistake({"0::2": "X::2", "1::2": "0::2", "X::2": "1::2"}, "sine and cosine are exchanged"),
-        Mistake({"np.arange(length)[:, None]": "np.arange(1, length + 1)[:, None]"}, "positions begin at 0"),
+        Mistake(
+            {"np.arange(length)[:, None]": "np.arange(1, length + 1)[:, None]"},
+            "positions begin at 0",
+        ),
     ),
     hints=(
         "A column of positions (length, 1) times a row of D/2 frequencies gives every angle at once.",

@@ -64,8 +64,13 @@ exercise = Task(
             },
             "the target gets smoothing / V too, like every word: 1 - smoothing is added to it",
         ),
-        Mistake({"counts.sum()": "len(targets)"}, "the mean divides by all words, also by the padding"),
-        Mistake({"counts = targets != pad_id": "counts = np.ones(len(targets), bool)"}, explanations.PADDING_COUNTS),
+        Mistake(
+            {"counts.sum()": "len(targets)"}, "the mean divides by all words, also by the padding"
+        ),
+        Mistake(
+            {"counts = targets != pad_id": "counts = np.ones(len(targets), bool)"},
+            explanations.PADDING_COUNTS,
+        ),
         Mistake({"counts = targets != pad_id": "counts = targets != 0"}, explanations.PADDING_IS_0),
         Mistake(
             {
@@ -74,18 +79,24 @@ exercise = Task(
             "smoothing is spread over the other V - 1 words; here it is spread over all V, the target too",
         ),
         Mistake(
-            {"smoothing / V": "smoothing"}, "smoothing is divided among the V words: the distribution has to sum to 1"
+            {"smoothing / V": "smoothing"},
+            "smoothing is divided among the V words: the distribution has to sum to 1",
         ),
         Mistake(
-            {" + smoothing / V": ""}, "the target gets less, but the other words get nothing: add smoothing / V to each"
+            {" + smoothing / V": ""},
+            "the target gets less, but the other words get nothing: add smoothing / V to each",
         ),
-        Mistake({"(1 - smoothing) * np": "np"}, "the target keeps the weight 1: multiply it by 1 - smoothing"),
+        Mistake(
+            {"(1 - smoothing) * np": "np"},
+            "the target keeps the weight 1: multiply it by 1 - smoothing",
+        ),
         Mistake(
             {"np.where(counts[:, None], np.exp(log_p) - wanted, 0)": "(np.exp(log_p) - wanted)"},
             "the gradient of the padding is not 0",
         ),
         Mistake(
-            {"np.exp(log_p) - wanted": "wanted - np.exp(log_p)"}, "the gradient has the wrong sign: it is softmax - q"
+            {"np.exp(log_p) - wanted": "wanted - np.exp(log_p)"},
+            "the gradient has the wrong sign: it is softmax - q",
         ),
     ),
     hints=(

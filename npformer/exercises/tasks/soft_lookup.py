@@ -22,7 +22,9 @@ def cases(rng):
 
 def expected(similarities, values):
     column = values.reshape(len(values), -1)
-    found = reference.soft_lookup(np.ones((1, 1)), np.ones((len(values), 1)), column, lambda *_: similarities[None])
+    found = reference.soft_lookup(
+        np.ones((1, 1)), np.ones((len(values), 1)), column, lambda *_: similarities[None]
+    )
     return found.reshape(values.shape[1:])
 
 
@@ -43,10 +45,14 @@ exercise = Task(
     cases=cases,
     mistakes=(
         Mistake(
-            {"return similarities @": "similarities = np.exp(similarities)\n    return similarities @"},
+            {
+                "return similarities @": "similarities = np.exp(similarities)\n    return similarities @"
+            },
             "here no exponential is taken: the similarities are the weights before the division",
         ),
-        Mistake({" / similarities.sum()": ""}, "the division by the sum of the similarities is missing"),
+        Mistake(
+            {" / similarities.sum()": ""}, "the division by the sum of the similarities is missing"
+        ),
         Mistake(
             {" / similarities.sum()": " / len(similarities)"},
             "the sum is divided by the number of keys, not by the sum of their similarities",

@@ -44,7 +44,9 @@ exercise = Task(
     expected=reference.softmax,
     cases=cases,
     mistakes=(
-        Mistake({"axis=-1": "axis=1"}, "axis 1 is the last axis only if there are two axes: axis=-1"),
+        Mistake(
+            {"axis=-1": "axis=1"}, "axis 1 is the last axis only if there are two axes: axis=-1"
+        ),
         Mistake(
             {"e.sum(axis=-1, keepdims=True)": "e.sum()"},
             "the division is by one sum of all rows: each row has its own sum",
@@ -60,9 +62,13 @@ exercise = Task(
         Mistake({"axis=-1": "axis=0"}, "the sum is taken over the first axis, not over the last"),
         Mistake({"axis=-1, keepdims=True": "keepdims=True"}, explanations.SUM_OF_ALL),
         Mistake(
-            {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"}, "the sum has lost its axis: keepdims=True keeps it"
+            {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"},
+            "the sum has lost its axis: keepdims=True keeps it",
         ),
-        Mistake({"return e / e.sum(axis=-1, keepdims=True)": "return e"}, "the division by the sum is missing"),
+        Mistake(
+            {"return e / e.sum(axis=-1, keepdims=True)": "return e"},
+            "the division by the sum is missing",
+        ),
     ),
     hints=(
         "exp(x - c) / sum exp(x - c) is the same for each c, as exp(x - c) = exp(x) / exp(c).",

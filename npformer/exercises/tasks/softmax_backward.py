@@ -25,7 +25,11 @@ def cases(rng):
         Case("one row", np.array([16.0, 0.0]), np.array([0.25, 0.75])),
         Case("two rows", draw(rng, 2, 3), reference.softmax(draw(rng, 2, 3))),
         Case("as many rows as columns", draw(rng, 3, 3), reference.softmax(draw(rng, 3, 3))),
-        Case("the same dy everywhere, which gives 0", np.full((2, 3), 5.0), reference.softmax(draw(rng, 2, 3))),
+        Case(
+            "the same dy everywhere, which gives 0",
+            np.full((2, 3), 5.0),
+            reference.softmax(draw(rng, 2, 3)),
+        ),
         Case("a batch", draw(rng, B, T, S), reference.softmax(draw(rng, B, T, S))),
         Case("some weights of 0", draw(rng, T, S), reference.softmax(hidden)),
     ]

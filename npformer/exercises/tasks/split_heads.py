@@ -61,7 +61,8 @@ exercise = Task(
             explanations.EVERY_HTH,
         ),
         Mistake(
-            {".swapaxes(-2, -3)": ".transpose(1, 0, 2)"}, "transpose(1, 0, 2) is for three axes: x may have a batch"
+            {".swapaxes(-2, -3)": ".transpose(1, 0, 2)"},
+            "transpose(1, 0, 2) is for three axes: x may have a batch",
         ),
     ),
     hints=(

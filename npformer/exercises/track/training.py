@@ -8,4 +8,5 @@ from npformer.exercises.exercise import Complaint
 def check_loss(loss, step):
     """Raise Complaint if a loss is no finite number."""
     if not np.isfinite(loss):
-        raise Complaint(f"the loss is {loss} in step {step}: which of your functions has changed since its check?")
+        question = "which of your functions has changed since its check?"
+        raise Complaint(f"the loss is {loss} in step {step}: {question}")

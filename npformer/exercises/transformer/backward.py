@@ -18,7 +18,12 @@ def linear_cases(rng):
     B, T, D, F = sizes(rng, 4, low=2)
     random = lambda *shape: linear_params(draw(rng, *shape), draw(rng, shape[-1]))
     return [
-        Case("two numbers", linear_params([[1], [2]], [0.5]), np.array([[3.0, 4.0]]), np.array([[1.0]])),
+        Case(
+            "two numbers",
+            linear_params([[1], [2]], [0.5]),
+            np.array([[3.0, 4.0]]),
+            np.array([[1.0]]),
+        ),
         Case("several rows", random(D, F), draw(rng, T, D), draw(rng, T, F)),
         Case("a square weight", random(D, D), draw(rng, D, D), draw(rng, D, D)),
         Case("a batch", random(D, F), draw(rng, B, T, D), draw(rng, B, T, F)),
@@ -46,7 +51,8 @@ LINEAR = part(
             "the bias is used by every row, so its gradient is the sum, not the mean",
         ),
         Mistake(
-            {"dy_rows.sum(axis=0)": "dy"}, "the bias is used by every row, so its gradient is the sum of all rows of dy"
+            {"dy_rows.sum(axis=0)": "dy"},
+            "the bias is used by every row, so its gradient is the sum of all rows of dy",
         ),
         Mistake(
             {"x_rows.T @ dy_rows": "x.swapaxes(-1, -2) @ dy"},
@@ -101,22 +107,32 @@ LAYER_NORM_BACKWARD = part(
             explanations.NO_GAIN_IN_DX,
             without_formula="the gain is missing in dx: x̂ is multiplied by it",
         ),
-        Mistake({"rstd * (dx_hat": "(dx_hat"}, "the factor 1/√(variance + eps) in front of dx is missing"),
         Mistake(
-            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"}, explanations.SUMS_FOR_MEANS
+            {"rstd * (dx_hat": "(dx_hat"},
+            "the factor 1/√(variance + eps) in front of dx is missing",
         ),
-        Mistake({"(dy * x_hat).sum(axis=rows)": "(dy * x).sum(axis=rows)"}, explanations.X_FOR_X_HAT),
+        Mistake(
+            {"(dx_hat * x_hat).mean": "(dx_hat * x_hat).sum", "dx_hat.mean": "dx_hat.sum"},
+            explanations.SUMS_FOR_MEANS,
+        ),
+        Mistake(
+            {"(dy * x_hat).sum(axis=rows)": "(dy * x).sum(axis=rows)"}, explanations.X_FOR_X_HAT
+        ),
         Mistake({"tuple(range(dy.ndim - 1))": "0"}, explanations.MORE_AXES),
         Mistake(
             {"tuple(range(dy.ndim - 1))": "-1"},
             "the gradients of gain and bias are sums over the rows, not sums of each row",
         ),
         Mistake(
-            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - 2 * x_hat * slope)"},
+            {
+                "rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - 2 * x_hat * slope)"
+            },
             "the term of the variance has a factor 2 too much in dx: that of the square and the 1/2 of the root cancel",
         ),
         Mistake(
-            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - 0.5 * x_hat * slope)"},
+            {
+                "rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - 0.5 * x_hat * slope)"
+            },
             "the term of the variance has a factor 1/2 too much in dx: the square of the deviation gives a 2",
         ),
         Mistake(
@@ -128,11 +144,15 @@ LAYER_NORM_BACKWARD = part(
             "the term of the variance has the wrong sign in dx",
         ),
         Mistake(
-            {"rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - deviation * slope)"},
+            {
+                "rstd * (dx_hat - mean - x_hat * slope)": "rstd * (dx_hat - mean - deviation * slope)"
+            },
             "the term of the variance in dx has a factor 1/√(variance + eps) too little: its x̂ has one, and all of dx has another",
         ),
         Mistake(
-            {"rstd * (dx_hat - mean - x_hat * slope)": 'rstd * params["gain"] * (dx_hat - mean - x_hat * slope)'},
+            {
+                "rstd * (dx_hat - mean - x_hat * slope)": 'rstd * params["gain"] * (dx_hat - mean - x_hat * slope)'
+            },
             "the gain occurs twice in dx: dx̂ = dy · gain has it already",
             without_formula="the gain occurs twice in dx",
         ),
@@ -145,7 +165,8 @@ LAYER_NORM_BACKWARD = part(
             "the gain is missing in one of the means of dx: it belongs to dy everywhere",
         ),
         Mistake(
-            {"dx_hat.mean": "dy.mean"}, "the gain is missing in one of the means of dx: it belongs to dy everywhere"
+            {"dx_hat.mean": "dy.mean"},
+            "the gain is missing in one of the means of dx: it belongs to dy everywhere",
         ),
         Mistake(
             {
@@ -217,10 +238,15 @@ ATTENTION_BACKWARD = part(
             explanations.NO_FACTOR_IN_DQ_AND_DK,
         ),
         Mistake(
-            {"(dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "dweights * (1 - weights)"},
+            {
+                "(dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "dweights * (1 - weights)"
+            },
             explanations.OWN_SCORE_ONLY,
         ),
-        Mistake({"weights * (dweights -": "(dweights -"}, "the factor weights of softmax's backward pass is missing"),
+        Mistake(
+            {"weights * (dweights -": "(dweights -"},
+            "the factor weights of softmax's backward pass is missing",
+        ),
         Mistake(
             {"dv = weights.swapaxes(-1, -2) @ dout": "dv = dweights.swapaxes(-1, -2) @ dout"},
             "dv = weightsᵀ dout, with the weights themselves",
@@ -235,23 +261,35 @@ ATTENTION_BACKWARD = part(
             "softmax's backward pass is missing: dweights is the gradient of the weights, not of the scores",
         ),
         Mistake(
-            {"(dweights * weights).sum(axis=-1, keepdims=True)": "(dweights * weights).sum(axis=-2, keepdims=True)"},
+            {
+                "(dweights * weights).sum(axis=-1, keepdims=True)": "(dweights * weights).sum(axis=-2, keepdims=True)"
+            },
             "the sum of softmax's backward pass is over the keys, the last axis",
         ),
         Mistake(
-            {"scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "scale * dscores @ k, scale * dscores @ q"},
+            {
+                "scale * dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "scale * dscores @ k, scale * dscores @ q"
+            },
             TRANSPOSED,
             without_formula=TRANSPOSED_IN_WORDS,
         ),
-        Mistake({"weights.swapaxes(-1, -2) @ dout": "weights @ dout"}, TRANSPOSED, without_formula=TRANSPOSED_IN_WORDS),
+        Mistake(
+            {"weights.swapaxes(-1, -2) @ dout": "weights @ dout"},
+            TRANSPOSED,
+            without_formula=TRANSPOSED_IN_WORDS,
+        ),
         Mistake({"scale * dscores @ k": "dscores @ k"}, "the factor 1/√K is missing in dq"),
-        Mistake({"scale * dscores.swapaxes": "dscores.swapaxes"}, "the factor 1/√K is missing in dk"),
+        Mistake(
+            {"scale * dscores.swapaxes": "dscores.swapaxes"}, "the factor 1/√K is missing in dk"
+        ),
         Mistake(
             {"scale * dscores @ k, scale *": "scale**2 * dscores @ k, scale**2 *"},
             "the factor 1/√K occurs twice in dq and dk",
         ),
         Mistake(
-            {"dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "dscores @ q, scale * dscores.swapaxes(-1, -2) @ k"},
+            {
+                "dscores @ k, scale * dscores.swapaxes(-1, -2) @ q": "dscores @ q, scale * dscores.swapaxes(-1, -2) @ k"
+            },
             "q and k are exchanged: dq contains k, and dk contains q",
             without_formula="q and k are exchanged: what multiplies q in the scores is what occurs in dq",
         ),
@@ -264,7 +302,9 @@ ATTENTION_BACKWARD = part(
             "the sum of softmax's backward pass is that of dweights · weights",
         ),
         Mistake(
-            {"weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "weights * (1 - weights)"},
+            {
+                "weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True))": "weights * (1 - weights)"
+            },
             "this is a derivative of softmax, without the gradient dweights that comes back",
         ),
         Mistake(
@@ -274,7 +314,9 @@ ATTENTION_BACKWARD = part(
             "this is the backward pass of log softmax, not of softmax",
         ),
         Mistake(
-            {"dq, dk = scale * dscores @ k, scale * dscores": "dq, dk = dscores @ k / scale, 1 / scale * dscores"},
+            {
+                "dq, dk = scale * dscores @ k, scale * dscores": "dq, dk = dscores @ k / scale, 1 / scale * dscores"
+            },
             "dq and dk are multiplied by √K where they are divided by it",
         ),
     ),

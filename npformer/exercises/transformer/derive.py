@@ -46,7 +46,10 @@ FORWARD = ("softmax", "attention", "split_heads", "merge_heads", "layer_norm", "
 
 def derived(exercise, **texts):
     """An exercise of build with other texts, of which none tells the formula of a gradient."""
-    mistakes = [replace(each, explanation=each.without_formula or each.explanation) for each in exercise.mistakes]
+    mistakes = [
+        replace(each, explanation=each.without_formula or each.explanation)
+        for each in exercise.mistakes
+    ]
     return replace(exercise, track=NAME, mistakes=tuple(mistakes), **texts)
 
 
@@ -519,7 +522,13 @@ TRANSFORMER = derived(
         "After the decoder's layers dx belongs to the target's embedding, and dmemory goes back"
         " through the encoder's layers; what comes out of them belongs to the source's.",
     ),
-    hint_for={"mask|padding|attend": 2, "embedding": 4, "memory|reverse|decoder": 3, "encoder": 4, "not written": 3},
+    hint_for={
+        "mask|padding|attend": 2,
+        "embedding": 4,
+        "memory|reverse|decoder": 3,
+        "encoder": 4,
+        "not written": 3,
+    },
     derivation="""
         The encoder is a chain, so its backward functions follow each other in the opposite order;
         the decoder is one, too. The memory is what has several uses: every decoder layer reads it,

@@ -32,7 +32,9 @@ def letters_of(word):
         else:
             letters.append(sign)
     if not 1 <= len(letters) <= LONGEST:
-        raise UserError(f"the name {word!r:.40} has {len(letters)} letters, expected 1 to {LONGEST}")
+        raise UserError(
+            f"the name {word!r:.40} has {len(letters)} letters, expected 1 to {LONGEST}"
+        )
     return letters
 
 
@@ -59,7 +61,9 @@ class Words:
 
     def random(self, rng, size):
         """Random words of 1 to LONGEST letters."""
-        return [list(rng.choice(self.letters, length)) for length in rng.integers(1, LONGEST + 1, size)]
+        return [
+            list(rng.choice(self.letters, length)) for length in rng.integers(1, LONGEST + 1, size)
+        ]
 
     def text(self, ids):
         """The letters of ids, without what is none."""
@@ -75,12 +79,17 @@ def train(names, words, n_steps, every=200, seed=0):
     params = model.init(rng, data.n_ids, **SIZES)
     means = {}
     for step in range(1, n_steps + 1):
-        loss, grads = model.loss_and_grad(params, *data.batch(model, data.random(rng, BATCH)), N_HEADS)
+        loss, grads = model.loss_and_grad(
+            params, *data.batch(model, data.random(rng, BATCH)), N_HEADS
+        )
         check_loss(loss, step)
         lr = PEAK * min(step / WARMUP, (n_steps + 1 - step) / max(n_steps + 1 - WARMUP, 1))
         model.adam_step(params, grads, means, step, lr)
         if step % every == 0 or step == n_steps:
-            print(f"step {step:4}   loss {loss:.4f}   {time.perf_counter() - start:4.1f} s", flush=True)
+            print(
+                f"step {step:4}   loss {loss:.4f}   {time.perf_counter() - start:4.1f} s",
+                flush=True,
+            )
     return params
 
 
