@@ -18,19 +18,10 @@ HEADS_STILL_BEHIND = "the axis of the heads is still after that of the positions
 HEADS_FIRST = "the axis of the heads has to come first"
 FLOAT_WIDTH = "D / n_heads is a float, and shapes are integers: D // n_heads"
 EVERY_HTH = "a head takes every H-th number; it should take K neighbouring ones"
-NO_MAP_OUT = "the map out is missing after the heads are merged"
-PARTS_BEFORE_HEADS = (
-    "first split qkv into q, k and v, each of width D, then each of them into heads"
-)
-ORDER_OF_PARTS = "the three parts of qkv are query, key, value, in this order"
 NOT_SPLIT_AGAIN = (
     "the gradient of the merged heads has to be split before it goes back through attention"
 )
 NOT_MERGED_AGAIN = "dq, dk, dv have to be merged before they go back through the map qkv"
-NOT_SIDE_BY_SIDE = (
-    "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them"
-)
-OTHER_ORDER = "dq, dk, dv are concatenated in another order than q, k, v were split"
 
 # Maps and layers
 NOT_TRANSPOSED = "dx = dy Wᵀ: the weight is not transposed"

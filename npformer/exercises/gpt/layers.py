@@ -5,7 +5,7 @@ from npformer.exercises.exercise import Case, Mistake, draw, sizes
 from npformer.exercises.gpt.page import layer, model, part, taken
 from npformer.exercises.transformer import backward, forward
 from npformer.exercises.transformer.forward import ROOT_OF_INT
-from npformer.exercises.transformer.layers import ALTERNATE, MERGED_BY_RESHAPE, SPLIT_BY_RESHAPE
+from npformer.exercises.transformer.layers import MISTAKES_OF_HEADS, MISTAKES_OF_PARTS
 
 ATTENTION = taken(forward.ATTENTION)
 ATTENTION_BACKWARD = taken(backward.ATTENTION_BACKWARD)
@@ -29,7 +29,6 @@ def self_attention_cases(rng):
     ]
 
 
-HEADS = "(split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))"
 TURN = "(q, q_backward), (k, k_backward) = rotary(q), rotary(k)"
 MASK = "np.tri(x.shape[1], dtype=bool)"
 TURN_BACK = "(q_backward(dq), k_backward(dk), dv)"
@@ -89,20 +88,7 @@ SELF_ATTENTION = part(
             },
             "q and k are turned before they are split: each head is turned alone, (B, H, T, K)",
         ),
-        Mistake(
-            {
-                'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"
-            },
-            explanations.NO_MAP_OUT,
-        ),
-        Mistake({"merge_heads(heads))": "heads.reshape(x.shape))"}, MERGED_BY_RESHAPE),
-        Mistake(
-            {HEADS: "np.split(split_heads(qkv, n_heads), 3, axis=-1)"},
-            explanations.PARTS_BEFORE_HEADS,
-        ),
-        Mistake({"q, k, v = (": "k, q, v = ("}, explanations.ORDER_OF_PARTS),
-        Mistake({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
-        Mistake({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
+        *MISTAKES_OF_HEADS,
         Mistake({TURN_BACK: "(dq, dk, dv)"}, NOT_TURNED_BACK),
         Mistake(
             {TURN_BACK: "(rotary(dq)[0], rotary(dk)[0], dv)"},
@@ -120,11 +106,7 @@ SELF_ATTENTION = part(
         Mistake(
             {"[merge_heads(part) for part in": "[part for part in"}, explanations.NOT_MERGED_AGAIN
         ),
-        Mistake({"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"}, explanations.NOT_SIDE_BY_SIDE),
-        Mistake(
-            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
-            explanations.OTHER_ORDER,
-        ),
+        *MISTAKES_OF_PARTS,
         Mistake(
             {'{"qkv": qkv_grads, "out": out_grads}': '{"qkv": out_grads, "out": qkv_grads}'},
             explanations.MAPS_EXCHANGED,

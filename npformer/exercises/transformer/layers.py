@@ -94,34 +94,51 @@ def self_attention_cases(rng):
     ]
 
 
-ALTERNATE = (
-    "q, k and v are the three thirds of the width, one beside the other: they do not alternate"
+# With the same words, they are mistakes of one's own GPT, too.
+MISTAKES_OF_HEADS = (
+    Mistake(
+        {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
+        "the map out is missing after the heads are merged",
+    ),
+    Mistake(
+        {
+            "(split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))": "np.split(split_heads(qkv, n_heads), 3, axis=-1)"
+        },
+        "first split qkv into q, k and v, each of width D, then each of them into heads",
+    ),
+    Mistake(
+        {"q, k, v = (": "k, q, v = ("},
+        "the three parts of qkv are query, key, value, in this order",
+    ),
+    Mistake(
+        {"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"},
+        "q, k and v are the three thirds of the width, one beside the other: they do not alternate",
+    ),
+    Mistake(
+        {"merge_heads(heads))": "heads.reshape(x.shape))"},
+        "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first",
+    ),
+    Mistake(
+        {"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"},
+        "reshape alone mixes positions and heads: split_heads puts the gradient into the order of the heads",
+    ),
 )
-MERGED_BY_RESHAPE = (
-    "reshape alone mixes heads and positions: merge_heads moves the axis of the heads back first"
+MISTAKES_OF_PARTS = (
+    Mistake(
+        {"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"},
+        "dq, dk, dv are side by side, as q, k, v are in the result of the map: concatenate them",
+    ),
+    Mistake(
+        {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
+        "dq, dk, dv are concatenated in another order than q, k, v were split",
+    ),
 )
-SPLIT_BY_RESHAPE = "reshape alone mixes positions and heads: split_heads puts the gradient into the order of the heads"
 
 SELF_ATTENTION = part(
     label="self_attention",
     cases=self_attention_cases,
     mistakes=(
-        Mistake(
-            {
-                'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"
-            },
-            explanations.NO_MAP_OUT,
-        ),
-        Mistake(
-            {
-                "(split_heads(part, n_heads) for part in np.split(qkv, 3, axis=-1))": "np.split(split_heads(qkv, n_heads), 3, axis=-1)"
-            },
-            explanations.PARTS_BEFORE_HEADS,
-        ),
-        Mistake({"q, k, v = (": "k, q, v = ("}, explanations.ORDER_OF_PARTS),
-        Mistake({"np.split(qkv, 3, axis=-1)": "(qkv[..., i::3] for i in range(3))"}, ALTERNATE),
-        Mistake({"merge_heads(heads))": "heads.reshape(x.shape))"}, MERGED_BY_RESHAPE),
-        Mistake({"split_heads(dheads, n_heads)": "dheads.reshape(heads.shape)"}, SPLIT_BY_RESHAPE),
+        *MISTAKES_OF_HEADS,
         Mistake(
             {"[merge_heads(part) for": "[part.reshape(x.shape) for"},
             "reshape alone mixes heads and positions: dq, dk and dv are put back by merge_heads",
@@ -133,11 +150,7 @@ SELF_ATTENTION = part(
             },
             explanations.NOT_MERGED_AGAIN,
         ),
-        Mistake({"np.concatenate(dqkv, axis=-1)": "sum(dqkv)"}, explanations.NOT_SIDE_BY_SIDE),
-        Mistake(
-            {"np.concatenate(dqkv, axis=-1)": "np.concatenate(dqkv[::-1], axis=-1)"},
-            explanations.OTHER_ORDER,
-        ),
+        *MISTAKES_OF_PARTS,
     ),
     gradients=("dx", "grads"),
     title="self-attention of many heads, forward and backward",
