@@ -12,7 +12,6 @@ from npformer.commands.shared.arguments import (
     meant,
     natural,
     new_parser,
-    option,
     positive,
     shown_as_written,
     utf_8,
@@ -22,7 +21,6 @@ from npformer.commands.shared.on_ranks import rank
 from npformer.commands.shared.output import (
     Pictures,
     checked_folder,
-    output_file,
     refuse_overwriting,
     why_no_pictures,
     write_json,

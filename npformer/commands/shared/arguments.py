@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
+from operator import attrgetter
 
 from npformer.commands import COMMANDS, called, close_names, did_you_mean, nearest
 
@@ -175,46 +176,42 @@ def shown_as_written(docstring):
     return {"description": text, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
-def option(name):
-    """The type of an argument that has the range of an option of npformer."""
+def number(range_in, at_most=None, name=""):
+    """The type of an argument that is a number in a range.
+
+    ``range_in(options)`` finds the range in `npformer.operations.options`, which needs NumPy; its
+    words may have the ``name`` of the option.
+    """
 
     def parse(text):
-        from npformer.operations.options import OPTIONS  # here, as it needs NumPy
+        from npformer.operations import options
 
-        range_of_option = OPTIONS[RANGES.get(name, name)]
-        return number_in(range_of_option, text, AT_MOST.get(name), name)
+        kind, fits, expected = range_in(options)
+        try:
+            value = kind(text)
+        except ValueError:
+            expected = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}") from None
+        if not fits(value):
+            expected = expected.format(name=name)
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}")
+        most = at_most or (LARGEST if kind is int else math.inf)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
+        return value
 
     return parse
+
+
+def option(name):
+    """The type of an argument that has the range of an option of npformer."""
+    find = lambda options: options.OPTIONS[RANGES.get(name, name)]
+    return number(find, AT_MOST.get(name), name)
 
 
 def in_range(name, at_most=None):
-    """The type of an argument that has a range of `npformer.operations.options`, as AT_LEAST_1."""
-
-    def parse(text):
-        from npformer.operations import options  # here, as it needs NumPy
-
-        return number_in(getattr(options, name), text, at_most)
-
-    return parse
-
-
-def number_in(range_of_numbers, text, at_most=None, name=""):
-    """The number of a text, in a range of `npformer.operations.options`, whose words may have the
-    name of the option; raises if it is none.
-    """
-    kind, fits, expected = range_of_numbers
-    try:
-        value = kind(text)
-    except ValueError:
-        number = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected {number}") from None
-    if not fits(value):
-        expected = expected.format(name=name)
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}")
-    most = at_most or (LARGEST if kind is int else math.inf)
-    if value > most:
-        raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
-    return value
+    """The type of an argument that has a range without an option, such as AT_LEAST_1."""
+    return number(attrgetter(name), at_most)
 
 
 positive = in_range("AT_LEAST_1")
