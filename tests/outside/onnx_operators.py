@@ -168,7 +168,7 @@ def flex_attention(ops, q, k, v, *, scale=None, score_mod=None, prob_mod=None):
         keep_mask = ops.from_additive(np.where(np.isneginf(bias), bias, 0))
         bias = np.where(keep_mask, bias, 0)
         for operation in (ops.attention, ops.flash_attention):
-            out, _ = operation(q, keys, values, keep_mask, bias=bias, scale=scale)
+            out, *_ = operation(q, keys, values, keep_mask, bias=bias, scale=scale)
             yield (out,)
 
 
