@@ -2,7 +2,7 @@
 
 from npformer import tree
 from npformer.layers.decoding import decode_layer
-from npformer.operations.explain import listed
+from npformer.operations.explain import explained_hook
 from npformer.quantized import dequantized
 
 
@@ -17,7 +17,7 @@ class FewRowsLinear:
     def __call__(self, x):
         """x W + b, for x (R, D_in)."""
         if self.kernel is not None:
-            y = listed(self.ops, "linear", self.kernel, self._about, x)
+            y = explained_hook(self.ops, "linear", self.kernel, self._about, x)
             if y is not NotImplemented:
                 return y
         # Kept for later calls. Threads that are here at the same time make the floats each.
@@ -56,7 +56,7 @@ class StackStep:
         """What a call returns, by the function of the backend alone; else ``NotImplemented``."""
         if self.kernel is None:
             return NotImplemented
-        return listed(self.ops, "stack_step", self.kernel, self._about, x, cache, memory)
+        return explained_hook(self.ops, "stack_step", self.kernel, self._about, x, cache, memory)
 
     def _about(self, x, cache, memory):
         caches = [cache] if memory is None else [cache, memory]

@@ -84,7 +84,7 @@ class Backend:
         return f"<the backend {self.name}>"
 
     def __setattr__(self, name, value):
-        """Set an attribute. If it is an operation, ``unchecked`` has to be made of it again."""
+        """Set an attribute; ``unchecked``, which has copies of them all, is made again."""
         vars(self)["_unchecked"] = None
         super().__setattr__(name, value)
 
@@ -128,7 +128,8 @@ class Backend:
                 function, parameters, f"what replaces {name} in the backend {self.name}"
             )
         changed = copy.copy(self)
-        vars(changed).update(operations)
+        for name, function in operations.items():
+            setattr(changed, name, function)
         changed.kernels = {
             name: kernel for name, kernel in self.kernels.items() if name not in operations
         }
@@ -232,9 +233,9 @@ def _with_options(kernel, record, knows):
     """What a dispatcher calls in place of a kernel that takes a record of options, and ``why_not``
     of the kernel.
 
-    It makes the record of the arguments that are its fields, which stand side by side. If the
-    operation takes a record itself, ``settings``, the kernel gets that. Calls with an option that
-    the kernel does not know are left to the reference.
+    It makes the record of those arguments that are fields of the record; an operation has them side
+    by side among its parameters. If the operation takes a record itself, ``settings``, the kernel
+    gets that. Calls with an option that the kernel does not know are left to the reference.
     """
     parameters = list(record.parameters)
     fields_of_record = {field.name for field in fields(record.options)}

@@ -6,6 +6,7 @@ was given: that one trusts its options, keys and ids. Both check arrays against 
 """
 
 import inspect
+from collections.abc import Callable
 from functools import wraps
 from threading import get_ident
 from types import NoneType
@@ -19,6 +20,9 @@ from npformer.operations.shapes import check_arrays
 from npformer.runtime.blas_threads import computing, one_blas_thread
 
 MOST_PLANS = 4096  # that a computation remembers
+
+# Calls ``compute`` for all dispatchers, and returns the result: ``npformer.explain`` sets it.
+observer: Callable | None = None
 
 
 def make_dispatcher(record, kernel=None):
@@ -48,7 +52,10 @@ def _dispatcher(bind, computation, checks):
         plan = plans.get(signature) or computation.new_plan(values, signature)
         if checks is not None:
             checks.check_by_plan(plan, values)
-        result, _ = run(computation, plan, values)
+        observe = observer  # read once, as another thread may end its ``explain`` meanwhile
+        if observe is not None:
+            return observe(computation, plan, values)
+        result, _ = compute(computation, plan, values)
         return result
 
     dispatch.record = record
@@ -137,20 +144,17 @@ def compute(computation, plan, values):
         with one_blas_thread():
             return compute(computation, plan, values)
     result = NotImplemented
-    if plan.kernel is not None:
-        result = plan.kernel(*(converted(values, plan.for_kernel) if plan.for_kernel else values))
+    if plan.compute is not None:
+        conversions = plan.kernel_conversions
+        result = plan.compute(*(converted(values, conversions) if conversions else values))
     is_left = result is NotImplemented
     if is_left:
-        if plan.for_function:
-            values = converted(values, plan.for_function)
+        if plan.reference_conversions:
+            values = converted(values, plan.reference_conversions)
         # NaN in is NaN out, and what is masked may be NaN. exp(-1000) is 0.
         with np.errstate(invalid="ignore", under="ignore"):
             arguments = dict(zip(computation.names, values, strict=True))
             result = computation.record.function(**arguments)
-    if plan.of_results:
-        result = rounded(result, plan.of_results)
+    if plan.result_dtypes:
+        result = rounded(result, plan.result_dtypes)
     return result, is_left
-
-
-# ``npformer.explain`` puts a function with the same parameters and results in its place.
-run = compute

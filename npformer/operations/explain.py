@@ -154,40 +154,45 @@ def explain() -> Iterator[Calls]:
     >>> calls[0].operation, calls[0].by, calls[0].shapes["weight"], calls[0].flops
     ('linear', 'kernel', (5, 3), 60)
     """
-    calls, start = Calls(), time.perf_counter()
+    calls = Calls()
+    start = time.perf_counter()
     try:
         with deferred_interrupts():
             _active.append(calls)
-            dispatcher.run = _listed
+            dispatcher.observer = _explained
         yield calls
     finally:
         calls.passed = time.perf_counter() - start
         with deferred_interrupts():
             _active[:] = [others for others in _active if others is not calls]
-            dispatcher.run = _listed if _active else dispatcher.compute
+            dispatcher.observer = _explained if _active else None
 
 
 _active: list[Calls] = []  # of all ``with`` blocks that have not ended, in any thread
 _busy = threading.local()
 
 
-def _listed(computation, plan, values):
-    """``compute``, listed unless another operation calls this one, which is listed as a whole."""
-    if getattr(_busy, "now", False):
-        return dispatcher.compute(computation, plan, values)
-    record, kernel = computation.record, computation.kernel
-    device = kernel.backend.device if kernel else HOST
+def _explained(computation, plan, values):
+    """The result of an operation, which is listed unless another operation calls it: that one is
+    listed as a whole.
+    """
     work = partial(dispatcher.compute, computation, plan, values)
+    if getattr(_busy, "now", False):
+        result, _ = work()
+        return result
+    record = computation.record
+    kernel = computation.kernel
+    device = kernel.backend.device if kernel else HOST
     (result, is_left), seconds = _timed(device, work)
     why = plan.why
     if is_left and not why:
         why = kernel.why_not(*values) or "the kernel left it to the reference"
     backend = kernel.backend.name if kernel else "reference"
-    _append(_call(record, backend, why, values, result, seconds))
-    return result, is_left
+    _add(_call_of(record, backend, why, values, result, seconds))
+    return result
 
 
-def listed(backend, name, hook, about, *arguments):
+def explained_hook(backend, name, hook, about, *arguments):
     """The result of a hook of a backend, which is listed as an operation unless it is
     ``NotImplemented``.
 
@@ -198,9 +203,7 @@ def listed(backend, name, hook, about, *arguments):
     result, seconds = _timed(backend.device, partial(hook, *arguments))
     if result is not NotImplemented:
         shapes, n_bytes = about(*arguments)
-        _append(
-            Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes)
-        )
+        _add(Call(name, backend.name, "kernel", "", shapes, str(result.dtype), seconds, 0, n_bytes))
     return result
 
 
@@ -217,12 +220,13 @@ def _timed(device, work):
         _busy.now = False
 
 
-def _append(call):
+def _add(call):
+    """Add a call to the lists of all ``with`` blocks."""
     for calls in _active:
         calls.append(call)
 
 
-def _call(record, backend, why, values, result, seconds):
+def _call_of(record, backend, why, values, result, seconds):
     """The ``Call`` of an operation."""
     arguments = dict(zip(record.parameters, values, strict=True))
     operands = {name: arguments[name] for name in record.contract.arrays}

@@ -41,13 +41,13 @@ def make_binder(record, layout):
     contract = record.contract
     parameters = record.parameters
     defaults = {}
-    before = []  # the colon of the lambda
+    declared = []  # the parameters as the lambda declares them
     fields = []  # what a plan depends on
     for name, parameter in parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in before:
-            before.append("*")
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in declared:
+            declared.append("*")
         has_default = parameter.default is not parameter.empty
-        before.append(f"{name}=default_{name}" if has_default else name)
+        declared.append(f"{name}=default_{name}" if has_default else name)
         defaults[f"default_{name}"] = parameter.default
         if name in contract.arrays:
             lies = layout.format(x=name)
@@ -60,7 +60,7 @@ def make_binder(record, layout):
         if name in NOT_0:
             fields.append(f"{name} if {name}.__class__ is float else repr({name})")
         fields += [_value_of(size) for size in contract.sizes.values() if size.argument == name]
-    text = f"lambda {', '.join(before)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
+    text = f"lambda {', '.join(declared)}: ([{', '.join(parameters)}], ({', '.join(fields)},))"
     bind = eval(text, defaults)
     bind.__name__ = bind.__qualname__ = record.name  # for Python's own errors
     return bind
@@ -76,11 +76,12 @@ def _value_of(size):
 class Plan(NamedTuple):
     """How to compute an operation for arguments with these types, shapes, dtypes and layouts."""
 
-    kernel: Callable | None  # or what returns the results if all of them are empty
+    # The kernel, or what returns the results if all of them are empty; None for the reference.
+    compute: Callable | None
     why: str  # the reason why no kernel runs, or ""
-    for_kernel: dict[int, Callable]  # the conversions of arguments for the kernel, by position
-    for_function: dict[int, Callable]  # the same for the function of the reference
-    of_results: list  # dtypes of the results, empty if no result has to be cast
+    kernel_conversions: dict[int, Callable]  # of arguments, by position, before ``compute``
+    reference_conversions: dict[int, Callable]  # the same before the function of the reference
+    result_dtypes: list  # empty if no result has to be cast
     ids: list[tuple]  # (position, name, upper bound) of each array of ids
 
 
@@ -111,19 +112,19 @@ def make_plan(record, kernel, arguments: Mapping[str, Any]) -> Plan:
     for name in NOT_0:
         if name in arguments:
             check_in_dtype(name, arguments[name], widened(dtype))
-    results = [_dtype_of(result.kind, dtype) for result in contract.results]
-    why, for_kernel = _for_kernel(record.name, kernel, operands, dtype)
-    function = kernel.function if kernel and not why else None
-    nothing = _function_of_nothing(contract, sizes, results, operands)
+    result_dtypes = [_dtype_of(result.kind, dtype) for result in contract.results]
+    why, conversions = _fit_of_kernel(record.name, kernel, operands, dtype)
+    compute = kernel.function if kernel and not why else None
+    nothing = _function_of_nothing(contract, sizes, result_dtypes, operands)
     if nothing is not None:  # all results are empty: neither kernel nor reference has to know it
-        function = nothing
-        for_kernel = {}
+        compute = nothing
+        conversions = {}
     return Plan(
-        kernel=function,
+        compute=compute,
         why=why,
-        for_kernel=for_kernel,
-        for_function=_for_function(operands, widened(dtype)),
-        of_results=results if _rounds(operands, dtype) else [],
+        kernel_conversions=conversions,
+        reference_conversions=_reference_conversions(operands, widened(dtype)),
+        result_dtypes=result_dtypes if _rounds(operands, dtype) else [],
         ids=_ids(contract, sizes, operands),
     )
 
@@ -173,7 +174,7 @@ def _ids(contract, sizes, operands):
     return ids
 
 
-def _for_function(operands, dtype):
+def _reference_conversions(operands, dtype):
     """The conversions of the arrays that need one for the reference, by position."""
     conversions = {}
     for position, _, kind, x in operands:
@@ -186,8 +187,10 @@ def _for_function(operands, dtype):
     return conversions
 
 
-def _for_kernel(operation, kernel, operands, dtype):
-    """(why no kernel takes these arrays, or "", the conversions of arrays, by position)."""
+def _fit_of_kernel(operation, kernel, operands, dtype):
+    """The reason why no kernel takes these arrays, or "", and the conversions of arrays for the
+    kernel, by position.
+    """
     if kernel is None:
         return "reference was called", {}
     computed = dtype
@@ -207,7 +210,7 @@ def _for_kernel(operation, kernel, operands, dtype):
         if x.size == 0:
             return f"{name} is empty", {}
         if kind in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
-            return _why_of_dtypes(operation, operands, computed), {}
+            return _warn_of_dtypes(operation, operands, computed), {}
         if kind == "written" and (conversion or x.dtype != dtype_of_kernel):
             return f"{name} would have to be copied, but is written in place", {}
         if x.dtype != dtype_of_kernel:
@@ -217,12 +220,12 @@ def _for_kernel(operation, kernel, operands, dtype):
     return "", conversions
 
 
-def _why_of_dtypes(operation, operands, computed):
-    """Why no kernel takes arrays of several dtypes: an array whose dtype most others do not have.
+def _warn_of_dtypes(operation, operands, computed):
+    """The reason why no kernel takes arrays of several dtypes, of which a process is warned once.
 
-    A float64 array beside float32 parameters would else make everything after it slow without a
-    word. The warning names the first such operation of a process: the array with the other dtype
-    was made before it.
+    The reason names an array whose dtype most others do not have. A float64 array beside float32
+    parameters would else make everything after it slow without a word. The warning names the first
+    such operation of a process: the array with the other dtype was made before it.
     """
     dtypes = {}
     for _, name, kind, x in operands:
