@@ -27,7 +27,7 @@ class KeyValueCache(NamedTuple):
     at : (R, S) int
         The entries of the S positions of each of the R rows, including the newest position.
     keep_mask : bool (R, 1, 1, S), optional
-        As of ``padding_mask``: True = may attend.
+        As ``padding_mask`` returns it: True = may attend.
     rotary : Rotary, optional
         How the keys in ``kv`` were turned by their positions: as in the settings of the attention.
     positions : (R,) int, optional
@@ -87,12 +87,10 @@ class KeyValueCache(NamedTuple):
     def latest(self, n: int) -> "KeyValueCache":
         """The cache of the latest n of the S positions of each row."""
         first = max(0, self.at.shape[1] - n)
-        mask = self.keep_mask
-        if mask is not None and getattr(
-            mask, "ndim", False
-        ):  # attention refuses a list, and a scalar
-            mask = mask[..., first:]
-        return self._replace(at=self.at[:, first:], keep_mask=mask)
+        keep_mask = self.keep_mask
+        if getattr(keep_mask, "ndim", 0) > 0:  # attention refuses a list, and a scalar
+            keep_mask = keep_mask[..., first:]
+        return self._replace(at=self.at[:, first:], keep_mask=keep_mask)
 
     def attend(
         self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None
@@ -133,10 +131,11 @@ class BlockCache(NamedTuple):
         self, ops: Ops, q: Array, settings: AttentionSettings, bias: Array | None = None
     ) -> Array:
         """Causal attention of the queries (B·T, D) of the newest positions: (B·T, D)."""
-        kv, keep_mask = self.kv, None
+        kv = self.kv
+        keep_mask = None
         if self.window is not None:
             kv = kv[:, max(0, kv.shape[1] - self.n_new + 1 - self.window) :]
-            at = np.arange(kv.shape[1], like=kv)
-            keep_mask = at[-self.n_new :, None] - at < self.window
+            positions = np.arange(kv.shape[1], like=kv)  # from the first that a new one sees
+            keep_mask = positions[-self.n_new :, None] - positions < self.window
         q3 = q.reshape(len(kv), self.n_new, -1)
         return ops.cross_attention(q3, kv, settings, keep_mask, bias=bias)[0].reshape(q.shape)

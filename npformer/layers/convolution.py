@@ -1,7 +1,6 @@
 """Convolutions, and ByteNet's residual block (Kalchbrenner et al. 2016)."""
 
 from collections.abc import Callable
-from typing import Any
 
 from npformer.arrays import Array, kept
 from npformer.checks import check_array, check_shape
@@ -52,8 +51,9 @@ def residual_conv_block(
     y = ops.linear_dropout_residual(h5, w_out, b_out, x, dropout_rate, dropout_key)
 
     def backward(dy):
-        saved = h5, w_out, b_out, dropout_rate, dropout_key
-        dh5, dw_out, db_out, dresidual = ops.linear_dropout_residual_backward(dy, *saved)
+        dh5, dw_out, db_out, dresidual = ops.linear_dropout_residual_backward(
+            dy, h5, w_out, b_out, dropout_rate, dropout_key
+        )
         dh4, expand_norm_grads = activate3_backward(dh5)
         dh3, conv_grads = convolve_backward(dh4)
         dh2, conv_norm_grads = activate2_backward(dh3)
@@ -107,11 +107,12 @@ def masked_conv1d(
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
     is_word = keep_mask[..., None]
     zeroed = kept(is_word, x)  # else the words beside padding would depend on what is in it
-    options: dict[str, Any] = {"dilation": dilation, "causal": causal}
-    y = ops.conv1d(zeroed, weight, bias, **options)
+    y = ops.conv1d(zeroed, weight, bias, dilation=dilation, causal=causal)
 
     def backward(dy):
-        dzeroed, dweight, dbias = ops.conv1d_backward(dy, zeroed, weight, bias, **options)
+        dzeroed, dweight, dbias = ops.conv1d_backward(
+            dy, zeroed, weight, bias, dilation=dilation, causal=causal
+        )
         dx = kept(is_word, dzeroed)
         return dx, linear_grads(dweight, dbias)
 

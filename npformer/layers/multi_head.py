@@ -60,14 +60,18 @@ def attention(
     >>> bool(out.item() > 0.95)
     True
     """
-    bias_and_key: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    settings = settings_from(AttentionOptions, options, "attention", others=list(bias_and_key))
-    out, weights = ops.attention(q, k, v, keep_mask, **settings.keywords(), **bias_and_key)
+    others = ["bias", "dropout_key"]
+    settings = settings_from(AttentionOptions, options, "attention", others=others)
+    out, weights = ops.attention(
+        q, k, v, keep_mask, bias=bias, dropout_key=dropout_key, **settings.keywords()
+    )
 
     def backward(dout):
         # Neither a mask nor ``causal`` is asked for: a masked key has weight 0.
         without_causal = settings.keywords("causal")
-        return ops.attention_backward(dout, q, k, v, weights, **without_causal, **bias_and_key)
+        return ops.attention_backward(
+            dout, q, k, v, weights, bias=bias, dropout_key=dropout_key, **without_causal
+        )
 
     return out, backward
 
@@ -204,16 +208,26 @@ def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None,
     qkv, qkv_backward = packed_heads(ops, params, x, settings)
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
-    attention = settings.of_operation  # without the window and what else acts before it
-    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
+    operation_settings = settings.of_operation  # without the window and what else acts before it
     # ``attention`` of each head, in reference/math/packed_attention.py.
-    heads, peak, total = ops.self_attention(qkv, attention, keep_mask, **options)
+    heads, peak, total = ops.self_attention(
+        qkv, operation_settings, keep_mask, bias=bias, dropout_key=dropout_key
+    )
 
     def backward(dheads):
         # The weights are computed again from the peak and the total of each row: of all T² of them
         # nothing is kept.
-        saved = qkv, heads, peak, total, attention, keep_mask
-        gradients = ops.self_attention_backward(dheads, *saved, **options)
+        gradients = ops.self_attention_backward(
+            dheads,
+            qkv,
+            heads,
+            peak,
+            total,
+            operation_settings,
+            keep_mask,
+            bias=bias,
+            dropout_key=dropout_key,
+        )
         if bias is None:
             return qkv_backward(gradients)
         dqkv, dbias = gradients
@@ -229,12 +243,23 @@ def cross_attention_heads(
     """concat(head_1 … head_H): ``cross_attention`` without the output projection."""
     q, q_backward = project(ops, params, x, ("q",))
     kv, kv_backward = project(ops, params, memory, ("k", "v"))
-    options: dict[str, Any] = {"bias": bias, "dropout_key": dropout_key}
-    heads, peak, total = ops.cross_attention(q, kv, settings, keep_mask, **options)
+    heads, peak, total = ops.cross_attention(
+        q, kv, settings, keep_mask, bias=bias, dropout_key=dropout_key
+    )
 
     def backward(dheads):
-        saved = q, kv, heads, peak, total, settings, keep_mask
-        dq, dkv, *dbias = ops.cross_attention_backward(dheads, *saved, **options)
+        dq, dkv, *dbias = ops.cross_attention_backward(
+            dheads,
+            q,
+            kv,
+            heads,
+            peak,
+            total,
+            settings,
+            keep_mask,
+            bias=bias,
+            dropout_key=dropout_key,
+        )
         dx, q_grads = q_backward(dq)
         dmemory, kv_grads = kv_backward(dkv)
         return dx, dmemory, *dbias, q_grads | kv_grads
@@ -301,7 +326,11 @@ def _turn_heads(ops, qkv, settings, positions):
         return qkv, lambda dy: dy
     n_heads, n_kv_heads, n_values = settings.parts
     # Values are not turned: only a product of a query and a key is to know how far apart they are.
-    turned = positions, n_heads + n_kv_heads, n_values
+    n_turned = n_heads + n_kv_heads
     options = vars(settings.rotary)
-    y = ops.rotary(qkv, *turned, **options)
-    return y, lambda dy: ops.rotary_backward(dy, *turned, **options)
+    y = ops.rotary(qkv, positions, n_turned, n_values, **options)
+
+    def backward(dy):
+        return ops.rotary_backward(dy, positions, n_turned, n_values, **options)
+
+    return y, backward

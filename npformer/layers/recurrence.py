@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from npformer import tree
 from npformer.arrays import Array
 from npformer.checks import check_choice
 from npformer.layers.projection import linear
@@ -51,46 +52,77 @@ def read_steps(
         zeros = np.zeros_like(x, shape=(len(x), len(part(hidden, "weight"))))
         first = (zeros,) if cell == "gru" else (zeros, zeros)
     x_gates, input_backward = linear(ops, part(params, "input"), x)
-    along, run_backward = _run(ops, cell, hidden, x_gates, first, keep_mask, reverse)
-    is_empty = x.shape[1] == 0
-    last = 0 if reverse else -1
-    end = first if is_empty else tuple(states[:, last] for states in along)
+    if x.shape[1] == 0:
+        return _read_nothing(params, x, first)
+    run = _run_gru if cell == "gru" else _run_lstm
+    states, end, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
 
     def backward(dstates, dend):
-        # The state of a cell has a gradient only at the end: above it nobody sees it.
-        dalong = [dstates] + [None] * (len(first) - 1)
-        if dend is not None and not is_empty:
-            dalong = [dstates.copy(), *(np.zeros_like(dstates) for _ in dend[1:])]
-            for d, d_at_end in zip(dalong, dend, strict=True):
-                d[:, last] += d_at_end
-        dgates, dfirst, hidden_grads = run_backward(dalong)
-        if dend is not None and is_empty:
-            dfirst = dend
-        dx, input_grads = input_backward(dgates)
+        dx_gates, dfirst, hidden_grads = run_backward(dstates, dend)
+        dx, input_grads = input_backward(dx_gates)
         return dx, dfirst, {"input": input_grads, "hidden": hidden_grads}
 
-    return along[0], end, backward
+    return states, end, backward
 
 
-def _run(ops, cell, params, x_gates, first, keep_mask, reverse):
-    """[states] of a GRU or [states, cells] of an LSTM, and the backward pass.
+def _run_gru(ops, params, x_gates, first, keep_mask, reverse):
+    """The states of a GRU, the final one, and the backward pass.
 
-    This is [dstates] or [dstates, dcells] -> (dx_gates, [dh0] or [dh0, dc0], gradients).
+    This is (dstates, (dh,) or None) -> (dx_gates, (dh0,), gradients).
     """
-    is_gru = cell == "gru"
-    run = ops.gru if is_gru else ops.lstm
-    run_backward = ops.gru_backward if is_gru else ops.lstm_backward
-    names = ["weight", "bias"] if is_gru else ["weight"]
-    arrays = [params[name] for name in names]
-    *along, gates = run(x_gates, *first, *arrays, keep_mask, reverse=reverse)
+    weight, bias = part(params, "weight"), part(params, "bias")
+    (h0,) = first
+    states, gates = ops.gru(x_gates, h0, weight, bias, keep_mask, reverse=reverse)
+    last = 0 if reverse else -1
 
-    def backward(dalong):
-        saved = params["weight"], *along, gates, keep_mask
-        dgates, *others = run_backward(*dalong, *first, *saved, reverse=reverse)
-        dfirst, darrays = others[: len(first)], others[len(first) :]
-        return dgates, dfirst, dict(zip(names, darrays, strict=True))
+    def backward(dstates, dend):
+        if dend is not None:
+            (dh,) = dend
+            dstates = dstates.copy()
+            dstates[:, last] += dh
+        dx_gates, dh0, dweight, dbias = ops.gru_backward(
+            dstates, h0, weight, states, gates, keep_mask, reverse=reverse
+        )
+        return dx_gates, (dh0,), {"weight": dweight, "bias": dbias}
 
-    return along, backward
+    return states, (states[:, last],), backward
+
+
+def _run_lstm(ops, params, x_gates, first, keep_mask, reverse):
+    """The states of an LSTM, the final ones, and the backward pass.
+
+    This is (dstates, (dh, dc) or None) -> (dx_gates, (dh0, dc0), gradients).
+    """
+    weight = part(params, "weight")
+    h0, c0 = first
+    states, cells, gates = ops.lstm(x_gates, h0, c0, weight, keep_mask, reverse=reverse)
+    last = 0 if reverse else -1
+
+    def backward(dstates, dend):
+        dcells = None  # nobody sees a cell but at the end, or in the next step
+        if dend is not None:
+            dh, dc = dend
+            dstates = dstates.copy()
+            dstates[:, last] += dh
+            dcells = np.zeros_like(dstates)
+            dcells[:, last] += dc
+        dx_gates, dh0, dc0, dweight = ops.lstm_backward(
+            dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask, reverse=reverse
+        )
+        return dx_gates, (dh0, dc0), {"weight": dweight}
+
+    return states, (states[:, last], cells[:, last]), backward
+
+
+def _read_nothing(params, x, first):
+    """``read_steps`` of a sequence without steps: the final state is the initial one."""
+    states = np.zeros_like(x, shape=(len(x), 0, first[0].shape[-1]))
+
+    def backward(dstates, dend):
+        dfirst = tuple(map(np.zeros_like, first)) if dend is None else dend
+        return np.zeros_like(x), dfirst, tree.map_leaves(np.zeros_like, params)
+
+    return states, first, backward
 
 
 def read_both_ways(
@@ -102,21 +134,24 @@ def read_both_ways(
     results are those of ``read_steps``, except that ``params`` is {"forward", "backward"} and there
     is no ``first``; ``dend`` must not be None, and ``dfirst`` is None.
     """
-    forth, forth_end, forth_backward = read_steps(
+    forward_states, forward_end, forward_backward = read_steps(
         ops, part(params, "forward"), x, cell, keep_mask=keep_mask
     )
-    back, back_end, back_backward = read_steps(
+    reverse_states, reverse_end, reverse_backward = read_steps(
         ops, part(params, "backward"), x, cell, keep_mask=keep_mask, reverse=True
     )
-    half = forth.shape[-1]
+    states = np.concatenate([forward_states, reverse_states], axis=-1)
+    end = tuple(
+        np.concatenate(both, axis=-1) for both in zip(forward_end, reverse_end, strict=True)
+    )
 
     def backward(dstates, dend):
-        dforth_end = [d[:, :half] for d in dend]
-        dback_end = [d[:, half:] for d in dend]
-        dx_forth, _, forth_grads = forth_backward(dstates[..., :half], dforth_end)
-        dx_back, _, back_grads = back_backward(dstates[..., half:], dback_end)
-        return dx_forth + dx_back, None, {"forward": forth_grads, "backward": back_grads}
+        half = dstates.shape[-1] // 2
+        dforward_end = [d[:, :half] for d in dend]
+        dreverse_end = [d[:, half:] for d in dend]
+        dx_of_forward, _, forward_grads = forward_backward(dstates[..., :half], dforward_end)
+        dx_of_reverse, _, reverse_grads = reverse_backward(dstates[..., half:], dreverse_end)
+        grads = {"forward": forward_grads, "backward": reverse_grads}
+        return dx_of_forward + dx_of_reverse, None, grads
 
-    states = np.concatenate([forth, back], axis=-1)
-    end = tuple(np.concatenate(pair, axis=-1) for pair in zip(forth_end, back_end, strict=True))
     return states, end, backward

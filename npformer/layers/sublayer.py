@@ -55,7 +55,7 @@ def self_attention_sublayer(ops, params, x, settings, keep_mask=None, dropout_ke
 
 
 def memory_sublayer(ops, params, x, memory, settings, keep_mask=None, dropout_key=None):
-    """The same with cross-attention, from x to a memory (B, S, D).
+    """``self_attention_sublayer`` with cross-attention in place: from x to a memory (B, S, D).
 
     The backward pass is dy -> (dx, dmemory, gradients).
     """
@@ -195,8 +195,9 @@ def add_and_norm(
         norm_grads = {}
         if settings.norm == "post":
             dy, norm_grads = norm_backward(dy)
-        saved = z, weight, bias, settings.dropout_rate, dropout_key
-        dz, dweight, dbias, dx = ops.linear_dropout_residual_backward(dy, *saved)
+        dz, dweight, dbias, dx = ops.linear_dropout_residual_backward(
+            dy, z, weight, bias, settings.dropout_rate, dropout_key
+        )
         return dz, dx, {"out": linear_grads(dweight, dbias)}, norm_grads
 
     return y, backward

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TypeVar, cast
 
 from npformer.checks import check_key
@@ -43,9 +43,13 @@ def checked(layer: Layer) -> Layer:
 def _check_of(name, hint):
     """A function that returns an argument as the layer takes it, or raises; None: no check."""
     if hint in (AttentionSettings, LayerSettings):
-        return lambda value: check_instance(name, value, hint)
+        return partial(check_instance, name, kind=hint)
     if hint == Params:
         return check_is_dict
     if name == "dropout_key":
-        return lambda value: None if value is None else check_key(name, value)
+        return _check_optional_key
     return None
+
+
+def _check_optional_key(key):
+    return None if key is None else check_key("dropout_key", key)
