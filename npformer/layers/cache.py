@@ -88,7 +88,8 @@ class KeyValueCache(NamedTuple):
         """The cache of the latest n of the S positions of each row."""
         first = max(0, self.at.shape[1] - n)
         keep_mask = self.keep_mask
-        if getattr(keep_mask, "ndim", 0) > 0:  # attention refuses a list, and a scalar
+        # Attention refuses a list, and a scalar.
+        if keep_mask is not None and getattr(keep_mask, "ndim", 0) > 0:
             keep_mask = keep_mask[..., first:]
         return self._replace(at=self.at[:, first:], keep_mask=keep_mask)
 

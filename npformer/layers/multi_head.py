@@ -1,4 +1,8 @@
-"""Attention, and multi-head attention with its projections (Vaswani et al. 2017, section 3.2)."""
+"""Attention, and multi-head attention with its projections (Vaswani et al. 2017, section 3.2).
+
+A model calls ``self_attention_heads`` and ``cross_attention_heads``: the output projection is then
+part of ``add_and_norm``. The layers above them are for those who use a layer alone.
+"""
 
 from typing import Any
 

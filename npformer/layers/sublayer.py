@@ -46,10 +46,11 @@ def self_attention_sublayer(ops, params, x, settings, keep_mask=None, dropout_ke
         dheads, dx_residual, out_grads, norm_after_grads = add_backward(dy)
         dh, grads = heads_backward(dheads)
         dx, norm_grads = norm_backward(dh)
-        # A normalisation stands before the sublayer or after it: the other dict is empty.
-        norm_grads = norm_grads | norm_after_grads
-        grads = grads | out_grads
-        return dx_residual + dx, {"attention": grads, "attention_norm": norm_grads}
+        return dx_residual + dx, {
+            "attention": grads | out_grads,
+            # A normalisation stands before the sublayer or after it: the other dict is empty.
+            "attention_norm": norm_grads | norm_after_grads,
+        }
 
     return y, backward
 
@@ -72,9 +73,10 @@ def memory_sublayer(ops, params, x, memory, settings, keep_mask=None, dropout_ke
         dheads, dx_residual, out_grads, norm_after_grads = add_backward(dy)
         dh, dmemory, grads = heads_backward(dheads)
         dx, norm_grads = norm_backward(dh)
-        norm_grads = norm_grads | norm_after_grads
-        grads = grads | out_grads
-        all_grads = {"memory_attention": grads, "memory_attention_norm": norm_grads}
+        all_grads = {
+            "memory_attention": grads | out_grads,
+            "memory_attention_norm": norm_grads | norm_after_grads,
+        }
         return dx_residual + dx, dmemory, all_grads
 
     return y, backward
@@ -97,9 +99,10 @@ def feed_forward_sublayer(ops, params, x, settings, dropout_key=None):
         dhidden, dx_residual, out_grads, norm_after_grads = add_backward(dy)
         dh, grads = hidden_backward(dhidden)
         dx, norm_grads = norm_backward(dh)
-        norm_grads = norm_grads | norm_after_grads
-        grads = grads | out_grads
-        return dx_residual + dx, {"feed_forward": grads, "feed_forward_norm": norm_grads}
+        return dx_residual + dx, {
+            "feed_forward": grads | out_grads,
+            "feed_forward_norm": norm_grads | norm_after_grads,
+        }
 
     return y, backward
 
