@@ -117,7 +117,7 @@ class Chat:
         """
         turns = [*self.messages, {"role": "user", "content": text}]
         ids, n_forgotten = self._fitting(turns, n_tokens)
-        n_read = len(ids) - self.decoder.n_known(ids[:-1])
+        n_read = len(ids) - self.decoder.entries.n_shared_with(ids[:-1])
         reading(n_read)
         tokens: list[int] = []
         times = [working_time()]

@@ -140,7 +140,7 @@ def assert_steps_are_the_whole(model, params, prompts=PROMPTS, n_steps=9):
 @each_backend
 def test_steps_are_the_whole_computation(settings, monkeypatch):
     """Each cache grows several times."""
-    monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
+    monkeypatch.setattr("npformer.decoding.entries.STEPS_OF_GROWTH", 1)
     assert_steps_are_the_whole(*made(settings))
 
 
@@ -153,7 +153,7 @@ def test_steps_after_prompts_of_equal_lengths(n, window):
     # entries that no window reaches are used again
     entries = 2 * (n - 1) + (window or 9) * 6
     assert int(decoder.at.max()) < entries
-    assert decoder.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
+    assert decoder.entries.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
 
 
 def use_threads(monkeypatch, n):
@@ -265,13 +265,13 @@ def test_with_a_window_a_text_is_as_with_a_larger_context(positions):
 
 @each_setting
 def test_a_text_without_end_does_not_need_a_cache_without_end(settings, monkeypatch):
-    monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
+    monkeypatch.setattr("npformer.decoding.entries.STEPS_OF_GROWTH", 1)
     model, params = made(settings, max_len=8)
     decoder = model.decoder(params, [], max_rows=2)
     greedy_decode(model, params, [[1, 2], [3]], max_len=100, slide=True, decoder=decoder)
     assert decoder.at.shape[1] <= 8
     # of the prompts and of eight steps, as a cache is doubled
-    assert decoder.kv.shape[1] <= 2 * (2 + 8 * 2)
+    assert decoder.entries.kv.shape[1] <= 2 * (2 + 8 * 2)
 
 
 def test_a_limit_that_is_not_reached_takes_no_memory():
@@ -518,7 +518,7 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
     """Also if the text before was longer or ends otherwise,
     and if Ctrl-C ended its reading or what was said.
     """
-    monkeypatch.setattr("npformer.decoding.text.BLOCK", 1)
+    monkeypatch.setattr("npformer.decoding.entries.STEPS_OF_GROWTH", 1)
     model, params = made(settings, max_len=40)
     decoder = model.decoder(params, [], max_rows=1, backend=every_backend)
     rng = np.random.default_rng(1)
@@ -574,7 +574,7 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
         text = prompt + said
         overwritten = model.window is not None and len(said) > model.window
         n_computed = n_read if overwritten else len(text) - 1
-    assert decoder.kv.shape[1] <= 2 * model.max_len
+    assert decoder.entries.kv.shape[1] <= 2 * model.max_len
 
 
 @pytest.mark.parametrize(
@@ -605,7 +605,7 @@ def test_a_decoder_of_another_model_is_refused():
 def test_a_decoder_that_has_read_several_prompts_knows_none_of_them():
     decoder = MODEL.decoder(PARAMS, [[3, 4], [5, 6, 7]], max_rows=1)
     decoder.step(np.array([7]), np.array([1]))
-    assert decoder.n_known([7]) == decoder.n_known([3]) == 0
+    assert decoder.entries.n_shared_with([7]) == decoder.entries.n_shared_with([3]) == 0
 
 
 @pytest.mark.parametrize("token", [V, -1, 2**40])

@@ -736,7 +736,7 @@ def parents_are_ignored(parents):
 
 @in_decoder(text, nf.LanguageModel, LanguageDecoder, "_extend", "cache differs")
 def cache_is_written_over(extend, self, parents, first):
-    return extend(self, parents, max(self.n_prompt_entries, first - self.max_rows))
+    return extend(self, parents, max(self.entries.n_of_prompts, first - self.max_rows))
 
 
 @tested
