@@ -9,6 +9,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
+from npformer.checks import check_choice
 from npformer.decoding.generation import FORBIDDEN, NOT_FINITE, no_token
 from npformer.decoding.request import Request, checked_request
 from npformer.operations.options import check_option
@@ -138,11 +139,14 @@ def length_penalty_of(alpha, form):
     alpha = check_option("length_penalty", alpha)
     if alpha > 10:
         raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
-    if form == "power":
-        return lambda length: length**alpha
-    if form == "gnmt":
-        return lambda length: ((5 + length) / 6) ** alpha
-    raise ValueError(f"penalty_form={form!r}, expected 'power' or 'gnmt'")
+    check_choice("penalty_form", form, ("power", "gnmt"))
+
+    def penalty(length):
+        if form == "power":
+            return length**alpha
+        return ((5 + length) / 6) ** alpha
+
+    return penalty
 
 
 def search(ops, decoder, params, beams):
@@ -150,14 +154,18 @@ def search(ops, decoder, params, beams):
     # Enough of each prefix for ``size`` ends and ``size`` that go on, though padding and, before
     # min_len, end tokens are discarded.
     k = 2 * beams[0].size + 1 + len(beams[0].request.eos_ids)
-    best_tokens = lambda logits, part: ops.log_softmax_top_k(logits, k)
+
+    def best_tokens(logits, part):
+        return ops.log_softmax_top_k(logits, k)
+
     parents = range(len(beams))  # in the first step these are the sources
     for t in itertools.count():
         tokens = np.array([prefix.tokens[-1] for beam in beams for prefix in beam.prefixes])
         log_p, ids = decoder.step(tokens, np.array(parents), best_tokens)
         if np.isnan(log_p[:, 0]).any():
             raise no_token(NOT_FINITE, params, t)
-        parents, first = [], 0
+        parents = []
+        first = 0  # the row of the first prefix of a beam
         for beam in beams:
             rows = slice(first, first + len(beam.prefixes))
             beam.extend(log_p[rows], ids[rows], length=t + 1)

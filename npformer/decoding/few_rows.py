@@ -10,7 +10,9 @@ class FewRowsLinear:
     """A linear map of few rows, by ``few_rows_linear`` of the backend, if it has this function."""
 
     def __init__(self, ops, weight, bias, max_rows, n_steps):
-        self.ops, self.weight, self.bias = ops, weight, bias
+        self.ops = ops
+        self.weight = weight
+        self.bias = bias
         prepare = ops.hooks.get("few_rows_linear")
         self.kernel = prepare and prepare(weight, bias, max_rows, n_steps)
 
@@ -36,7 +38,9 @@ class StackStep:
     """
 
     def __init__(self, ops, layers, settings, max_rows, n_steps, has_memory=False):
-        self.ops, self.layers, self.settings = ops, layers, settings
+        self.ops = ops
+        self.layers = layers
+        self.settings = settings
         prepare = ops.hooks.get("stack_step")
         self.kernel = prepare and prepare(layers, settings, has_memory, max_rows, n_steps)
 

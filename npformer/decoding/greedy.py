@@ -80,5 +80,9 @@ def greedy_decode(
     if on_step is not None:
         check_callable("on_step", on_step)
     request = checked_request(model, src, bos_id, eos_id, max_len, min_len, slide)
-    most_probable = lambda logits, rows, t: logits.argmax(axis=-1)
     return generate(request, params, most_probable, backend, on_step, decoder)
+
+
+def most_probable(logits, rows, t):
+    """The most probable token of each row."""
+    return logits.argmax(axis=-1)

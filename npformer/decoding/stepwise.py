@@ -23,14 +23,17 @@ class StepwiseDecoder:
     side = "target"  # whose table has the embeddings
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
-        self.model, self.ops, self.params = model, ops.unchecked, params
+        self.model = model
+        self.ops = ops.unchecked
+        self.params = params
         # A copy: in the dict of the caller, somebody may replace a table by a shorter one.
         self.tables = dict(params)
         # Has the dtype and the device of caches.
         self.like = floats(model.table_of(params, self.side))
         output = model.stored_output(params)
         self.to_logits = FewRowsLinear(self.ops, *output, max_rows, max_len)
-        self.max_rows, self.max_len = max_rows, max_len
+        self.max_rows = max_rows
+        self.max_len = max_len
         self.sources = np.arange(n_sources)  # the source of each row
         # Indices in the cache of the tokens of each row.
         self.at = np.empty((n_sources, 0), np.int64)
