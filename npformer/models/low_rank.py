@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from npformer import tree
 from npformer.arrays import Array, beside, on_host
@@ -16,9 +16,18 @@ from npformer.quantized import check_trainable
 from npformer.runtime.ranks import digest
 
 
+class Adapted:
+    """What a ``LowRank`` makes of its settings: no dataclass, so that none of it is a setting."""
+
+    _arrays: dict  # the model's parameters by path
+    _copies: dict  # the same in other libraries and dtypes
+    _whole: list  # the paths of what is trained itself
+    _adapted: list  # the paths of the weights with adapters
+
+
 @names_checked
 @dataclass(frozen=True, repr=False)
-class LowRank:
+class LowRank(Adapted):
     """A model of which, beside each weight W, two small matrices A and B are trained, and W is not.
 
     A is (D_in, r), B (r, D_out). It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW'
@@ -67,10 +76,6 @@ class LowRank:
     whole: tuple[str, ...] = ()
     # A checksum of the model's parameters, so that a file is not loaded beside others.
     base: int = field(init=False)
-    _arrays: ClassVar[dict]  # the model's parameters by path
-    _copies: ClassVar[dict]  # the same in other libraries and dtypes
-    _whole: ClassVar[list]  # the paths of what is trained itself
-    _adapted: ClassVar[list]  # the paths of the weights with adapters
 
     def __post_init__(self, params: dict) -> None:
         check_fields(self)
@@ -90,9 +95,12 @@ class LowRank:
         if not (whole or adapted):
             expected = "targets or whole to be parts of paths"
             raise ValueError(f"there is nothing to train, expected {expected}")
-        # The dataclass is frozen.
-        base = digest(map(on_host, arrays.values()))
-        vars(self).update(base=base, _arrays=arrays, _whole=whole, _adapted=adapted, _copies={})
+        own = vars(self)  # the dataclass is frozen
+        own["base"] = digest(map(on_host, arrays.values()))
+        own["_arrays"] = arrays
+        own["_copies"] = {}
+        own["_whole"] = whole
+        own["_adapted"] = adapted
 
     def init(self, seed: int = 0) -> dict:
         """Return new adapters, and a copy of what is trained whole."""
@@ -176,7 +184,8 @@ class LowRank:
         )
         return loss, gradients.all() if with_grad else None, n_targets
 
-    loss, __repr__ = Model.loss, Model.__repr__
+    loss = Model.loss
+    __repr__ = Model.__repr__
 
     def count(self, *batch: Array) -> int:
         """Return the number of targets of a batch."""
@@ -196,10 +205,13 @@ def chosen(name, parts, paths):
     >>> chosen("targets", ["attention.qkv"], ["0.attention.qkv.weight", "0.attention.out.weight"])
     ['0.attention.qkv.weight']
     """
-    has = lambda path, part: f".{part}." in f".{path}."
     parts = check_paths(name, parts)
     for part in parts:
-        if not any(has(path, part) for path in paths):
+        if not any(_has_part(path, part) for path in paths):
             examples = ", ".join(paths[-2:])
             raise ValueError(f"{name} has {part!r}, expected parts of paths such as {examples}")
-    return [path for path in paths if any(has(path, part) for part in parts)]
+    return [path for path in paths if any(_has_part(path, part) for part in parts)]
+
+
+def _has_part(path, part):
+    return f".{part}." in f".{path}."

@@ -95,30 +95,22 @@ def pooled(x, keep_mask, pooling):
     if pooling == "none":
         return x, lambda dy: dy
     mask = np.ones_like(x[..., :1], dtype=bool) if keep_mask is None else keep_mask[..., None]
-    numbers = np.arange(x.shape[1], like=x)[:, None]
-    first = mask.argmax(axis=1)[:, None]  # of those that are kept: padding may be at the beginning
-    weights = None  # of the positions, where they differ
-    if pooling == "first":
-        chosen = (numbers == first) & mask
-    elif pooling == "last":
-        from_the_end = mask[:, ::-1].argmax(axis=1)[:, None]
-        chosen = (numbers == x.shape[1] - 1 - from_the_end) & mask
-    elif pooling == "max":
-        least = np.where(mask, x.real, -np.inf)
-        chosen = (numbers == least.argmax(axis=1)[:, None]) & mask
+    if pooling in ("first", "last", "max"):
+        positions = np.arange(x.shape[1], like=x)[:, None]
+        chosen = mask & (positions == _position_of(pooling, mask, x)[:, None])
+        weights = None
+        factor = 1
     else:
         chosen = mask
-    if pooling == "weighted_mean":  # 1, 2, …, from the first position that is kept
-        weights = (numbers + 1 - first).astype(x.real.dtype)
-    share = _share(mask, weights, pooling, x.real.dtype)
+        weights, factor = _weights_of(pooling, mask, x.real.dtype)
     parts = kept(chosen, x)
     if weights is not None:
         parts = parts * weights
-    y = parts.sum(axis=1) * share
+    y = parts.sum(axis=1) * factor
 
     @underflow_is_zero()
     def backward(dy):
-        dparts = np.broadcast_to((dy * share)[:, None], x.shape)
+        dparts = np.broadcast_to((dy * factor)[:, None], x.shape)
         if weights is not None:
             dparts = dparts * weights
         return kept(chosen, dparts)
@@ -126,10 +118,29 @@ def pooled(x, keep_mask, pooling):
     return y, backward
 
 
-def _share(mask, weights, pooling, dtype):
-    """What the sum over the positions is multiplied by: a number, or one for each row, (B, 1)."""
-    if pooling in ("first", "last", "max"):  # the sum is that of one position
-        return 1
-    counted = mask if weights is None else kept(mask, weights)
-    length = np.maximum(counted.sum(axis=1), 1).astype(dtype)
-    return 1 / (np.sqrt(length) if pooling == "mean_sqrt_length" else length)
+def _position_of(pooling, mask, x):
+    """The position whose vector is that of a row, (B, 1), or that of each of its entries, (B, D).
+
+    Padding may also be at the beginning of a row.
+    """
+    if pooling == "first":
+        return mask.argmax(axis=1)
+    if pooling == "last":
+        from_the_end = mask[:, ::-1].argmax(axis=1)
+        return x.shape[1] - 1 - from_the_end
+    return np.where(mask, x.real, -np.inf).argmax(axis=1)
+
+
+def _weights_of(pooling, mask, dtype):
+    """The weights of the positions in a mean, None if all have the same, and one over their sum."""
+    weights = None
+    counted = mask
+    if pooling == "weighted_mean":  # 1, 2, …, from the first position that is kept
+        positions = np.arange(mask.shape[1], like=mask)[:, None]
+        first = mask.argmax(axis=1)[:, None]
+        weights = (positions + 1 - first).astype(dtype)
+        counted = kept(mask, weights)
+    total = np.maximum(counted.sum(axis=1), 1).astype(dtype)
+    if pooling == "mean_sqrt_length":
+        total = np.sqrt(total)
+    return weights, 1 / total
