@@ -96,7 +96,7 @@ class SequenceAutoencoder(EncoderDecoder):
         decoder = {"start": new.linear(self.code_size, D), "0": new.recurrence(D, D, "gru")}
         return encoder, decoder
 
-    def _encode(self, ops, params, src, dropout_key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, with_grad=False):
         """Return the code (B, code_size): a linear map of the state after the last word."""
         x, embed_backward = self.embed(ops, params, "source", src, dropout_key)
         keep_mask = src != self.pad_id
@@ -112,7 +112,7 @@ class SequenceAutoencoder(EncoderDecoder):
 
         return code, backward
 
-    def _decode(self, ops, params, code, src, tgt_in, dropout_key=None, train=False):
+    def _decode(self, ops, params, code, src, tgt_in, dropout_key=None, with_grad=False):
         """Return the decoder's states (B, T, D); the first state is computed from the code."""
         check_shape(memory=(code, (len(src), self.code_size)))
         x, embed_backward = self.embed(ops, params, "target", tgt_in, dropout_key)

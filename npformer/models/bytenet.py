@@ -142,7 +142,7 @@ class ByteNet(EncoderDecoder):
         decoder["memory"] = new.linear(self.d_model, self.d_model)
         return encoder, decoder
 
-    def _encode(self, ops, params, src, dropout_key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, with_grad=False):
         """The columns (B, S', D) of the encoder: one for each word, and some more."""
         embedding_key, *block_keys = keys_from(dropout_key, 1 + self.depths[0])
         keep_mask = beside(self.unfolded(src), src)
@@ -150,7 +150,7 @@ class ByteNet(EncoderDecoder):
         words, embed_backward = self.embed(ops, params, "source", src, embedding_key)
         x = fitted(words, keep_mask.shape[1])
         y, stack_backward = self._stack(
-            ops, params["encoder"], x, keep_mask, block_keys, train, causal=False
+            ops, params["encoder"], x, keep_mask, block_keys, with_grad, causal=False
         )
 
         def backward(dy, gradients):
@@ -160,7 +160,7 @@ class ByteNet(EncoderDecoder):
 
         return y, backward
 
-    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
+    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, with_grad=False):
         """The decoder stands on the encoder: its input is word t plus a map of column t."""
         embedding_key, *block_keys = keys_from(dropout_key, 1 + self.depths[1])
         keep_mask = tgt_in != self.pad_id
@@ -168,7 +168,7 @@ class ByteNet(EncoderDecoder):
         words, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         columns, columns_backward = self.columns(ops, params, memory, src, tgt_in.shape[1])
         y, stack_backward = self._stack(
-            ops, params["decoder"], words + columns, keep_mask, block_keys, train, causal=True
+            ops, params["decoder"], words + columns, keep_mask, block_keys, with_grad, causal=True
         )
 
         def backward(dy, gradients):
@@ -225,9 +225,9 @@ class ByteNet(EncoderDecoder):
 
         return fitted(kept(keep_mask, projected), T), backward
 
-    def _stack(self, ops, params, x, keep_mask, keys, train, causal):
+    def _stack(self, ops, params, x, keep_mask, keys, with_grad, causal):
         """Residual blocks, of which each sees further than the one before it."""
-        stack = Stack(train)
+        stack = Stack(with_grad)
         for i, dropout_key in enumerate(keys):
             block = params[str(i)]
             convolve = partial(

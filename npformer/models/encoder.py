@@ -303,24 +303,33 @@ class Encoder(OneStack):
 
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
         z, before_backward = self._before_output(ops, params, y, tokens.keep_mask)
-        weight, bias = self.output_map(params)
-        options: dict[str, Any] = {"n_tokens": n_tokens, "loss_scale": loss_scale}
-        if self.task == "numbers":
-            outputs = ops.linear(z, weight, bias)
-            counts = self._counts_of(tokens.keep_mask)
-            loss, dlogits = ops.mse_loss(outputs, targets, counts, **options)
-        else:
-            options |= {"label_smoothing": label_smoothing, "ignore_id": self.ignore_id}
-            loss, dlogits = ops.linear_cross_entropy(z, weight, bias, targets, **options)
-        if not with_grad:
-            return loss, None, n_targets
 
-        gradients = self._gradients(params, ready)
-        dz = self._output_backward(ops, params, dlogits, z, gradients)
-        del dlogits  # what follows needs the memory
-        dy = before_backward(dz, gradients)
-        encode_backward(dy, gradients)
-        return loss, gradients.all(), n_targets
+        def loss_of(weight, bias):
+            if self.task == "numbers":
+                return ops.mse_loss(
+                    ops.linear(z, weight, bias),
+                    targets,
+                    self._counts_of(tokens.keep_mask),
+                    n_tokens=n_tokens,
+                    loss_scale=loss_scale,
+                )
+            return ops.linear_cross_entropy(
+                z,
+                weight,
+                bias,
+                targets,
+                ignore_id=self.ignore_id,
+                label_smoothing=label_smoothing,
+                n_tokens=n_tokens,
+                loss_scale=loss_scale,
+            )
+
+        def backward(dz, gradients):
+            dy = before_backward(dz, gradients)
+            encode_backward(dy, gradients)
+
+        loss, grads = self._loss_and_grad(ops, params, z, backward, loss_of, with_grad, ready)
+        return loss, grads, n_targets
 
     def count(
         self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None
@@ -331,7 +340,8 @@ class Encoder(OneStack):
 
     def _new_params(self, new):
         # The order of the calls of ``new`` is that of the random numbers: it has to stay.
-        D, params = self.d_model, {}
+        D = self.d_model
+        params = {}
         if self.vocab is None:
             params["input"] = new.linear(self.n_inputs, D)
         else:

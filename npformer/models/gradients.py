@@ -24,7 +24,8 @@ class Gradients:
     """
 
     def __init__(self, params, ready=None, n_uses=None):
-        self.params, self.ready = params, ready
+        self.params = params
+        self.ready = ready
         self.n_missing = dict(n_uses or {})
         self.sums: dict = {}  # of the uses so far
         self.last: list = []

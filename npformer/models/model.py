@@ -168,11 +168,6 @@ class Model:
             return {"output": new.linear(self.d_model, vocab, bias=has_bias)}
         return {"output": {"bias": new.full(vocab, 0)}} if has_bias else {}
 
-    def _gradients(self, params, ready):
-        """What a backward pass gives its gradients to, for parameters that have some."""
-        check_trainable(self.stored_output(params)[0])
-        return Gradients(params, ready, self._n_uses)
-
     @cached_property
     def _n_uses(self):
         return self._count_uses()
@@ -180,6 +175,22 @@ class Model:
     def _count_uses(self):
         """How often parameters are used, by path: a tied table on each side, and in the output."""
         return {"embedding": len(self.sides) + 1} if self.tie_embeddings else {}
+
+    def _loss_and_grad(self, ops, params, y, backward, loss_of, with_grad, ready):
+        """The loss and the gradient, or None: what all models do above the input y of the output.
+
+        ``loss_of(weight, bias)`` -> (loss, dlogits) takes the ``output_map`` of y, and
+        ``backward(dy, gradients)`` is the backward pass of y.
+        """
+        loss, dlogits = loss_of(*self.output_map(params))
+        if not with_grad:
+            return loss, None
+        check_trainable(self.stored_output(params)[0])
+        gradients = Gradients(params, ready, self._n_uses)
+        dy = self._output_backward(ops, params, dlogits, y, gradients)
+        del dlogits  # what follows needs the memory
+        backward(dy, gradients)
+        return loss, gradients.all()
 
     def _output_backward(self, ops, params, dlogits, y, gradients):
         """The gradient of the output projection's input y."""

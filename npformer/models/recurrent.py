@@ -116,8 +116,10 @@ class Recurrent(EncoderDecoder):
         return {"memory": [on_host(weights)[:, None]]}
 
     def _init_stacks(self, new):
-        D, cell = self.d_model, self.cell
-        encoder, decoder = {}, {}
+        D = self.d_model
+        cell = self.cell
+        encoder = {}
+        decoder = {}
         for i in range(self.n_layers):
             if self.bidirectional:
                 sides = "forward", "backward"
@@ -130,12 +132,12 @@ class Recurrent(EncoderDecoder):
         decoder["combine"] = new.linear(D if self.attention is None else 2 * D, D)
         return encoder, decoder
 
-    def _encode(self, ops, params, src, dropout_key=None, train=False):
+    def _encode(self, ops, params, src, dropout_key=None, with_grad=False):
         """The memory: the states of the last layer (B, S, D), and the final states of each."""
         read_layer = read_both_ways if self.bidirectional else read_steps
         reads = [partial(read_layer, keep_mask=src != self.pad_id)] * self.n_layers
         states, ends, read_backward = self._read(
-            ops, params, "source", src, reads, dropout_key, train
+            ops, params, "source", src, reads, dropout_key, with_grad
         )
 
         def backward(dmemory, gradients):
@@ -144,7 +146,7 @@ class Recurrent(EncoderDecoder):
 
         return (states, ends), backward
 
-    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
+    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, with_grad=False):
         """The attentional states (B, T, D)."""
         if not isinstance(memory, tuple):
             expected = "the output of encode: (states, ends)"
@@ -153,7 +155,9 @@ class Recurrent(EncoderDecoder):
         check_shape(memory=(encoder_states, (*src.shape, self.d_model)))
         states_key, out_key = keys_from(dropout_key, 2)
 
-        states, states_backward = self._decoder_states(ops, params, ends, tgt_in, states_key, train)
+        states, states_backward = self._decoder_states(
+            ops, params, ends, tgt_in, states_key, with_grad
+        )
         combined, combine_backward = self.combine(
             ops, params["decoder"], states, encoder_states, src != self.pad_id
         )
@@ -168,19 +172,22 @@ class Recurrent(EncoderDecoder):
 
         return y, backward
 
-    def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, train=False):
+    def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, with_grad=False):
         """The states h_t (B, T, D); each layer starts from the encoder's final state."""
         reads = [partial(read_steps, first=first) for first in ends]
-        states, _, backward = self._read(ops, params, "target", tgt_in, reads, dropout_key, train)
+        states, _, backward = self._read(
+            ops, params, "target", tgt_in, reads, dropout_key, with_grad
+        )
         dends = [None] * self.n_layers  # nobody uses the final states of a decoder
         return states, lambda dstates, gradients: backward(dstates, dends, gradients)
 
-    def _read(self, ops, params, side, ids, reads, dropout_key, train):
+    def _read(self, ops, params, side, ids, reads, dropout_key, with_grad):
         """The states of the last layer, and the final states of each, by a function for each."""
         embedding_key, *layer_keys = keys_from(dropout_key, 1 + self.n_layers)
         layers = params["encoder" if side == "source" else "decoder"]
         x, embed_backward = self.embed(ops, params, side, ids, embedding_key)
-        ends, stack = [], Stack(train)
+        ends = []
+        stack = Stack(with_grad)
         for i, (read, layer_key) in enumerate(zip(reads, layer_keys, strict=True)):
             states, end, read_backward = read(ops, layers[str(i)], x, self.cell)
             x, drop_backward = self._drop(ops, states, layer_key)
@@ -188,7 +195,8 @@ class Recurrent(EncoderDecoder):
             stack.keep((read_backward, drop_backward))
 
         def backward(dx, dends, gradients):
-            dfirst, grads = {}, {}
+            dfirst = {}
+            grads = {}
             for i, (read_backward, drop_backward) in stack.backwards():
                 dx, dfirst[i], grads[str(i)] = read_backward(drop_backward(dx), dends[i])
             embed_backward(dx, gradients)

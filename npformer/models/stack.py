@@ -10,6 +10,7 @@ from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
 from npformer.checks import shown
 from npformer.decoding.few_words import encoded_in_a_step
+from npformer.layers.decoding import no_backward
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
@@ -304,7 +305,7 @@ class TransformerSettings(Model):
         x, backward = self.embed(ops, params, self.sides[0], inputs, dropout_key)
         return x, self.keep_mask(inputs), backward
 
-    def _encode(self, ops, params, inputs, dropout_key=None, train=False):
+    def _encode(self, ops, params, inputs, dropout_key=None, with_grad=False):
         """The output (B, T, D) of the first stack, and its backward pass, (dy, gradients) -> None.
 
         Its layers have self-attention. The inputs are checked.
@@ -318,12 +319,13 @@ class TransformerSettings(Model):
         x, keep_mask, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
         # The model has checked its settings, the ids and the key: its layers need not.
         ops = ops.unchecked
-        if not train and dropout_key is None:
+        if not with_grad and dropout_key is None:
             # Of weights of 8 bits and few words the kernel of decoding computes all layers.
             few = encoded_in_a_step(ops, layers, settings, x, keep_mask)
             if few is not None:
-                return self.stack_output(ops, params, name, few)
-        stack = Stack(train)
+                y, _ = self.stack_output(ops, params, name, few)
+                return y, no_backward
+        stack = Stack(with_grad)
         for layer, key in zip(map(dequantized, layers), keys, strict=True):
             x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
             stack.keep(backward)
@@ -362,7 +364,7 @@ def _shared_names(n_layers, n_sets):
 
 @dataclass(frozen=True, repr=False)
 class OneVocabulary:
-    """The field that comes before the others."""
+    """The first field of a model: those of the last base class come first."""
 
     vocab: int | None
 

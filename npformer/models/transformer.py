@@ -21,7 +21,7 @@ from npformer.runtime.forks import cached_property
 
 @dataclass(frozen=True, repr=False)
 class SourceAndTarget:
-    """The fields that come before the others."""
+    """The first fields of a ``Transformer``, of which this is the last base class with fields."""
 
     src_vocab: int
     tgt_vocab: int
@@ -96,7 +96,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
         decoder = self._new_stack(new.decoder_layer, "decoder", new)
         return encoder, decoder
 
-    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, train=False):
+    def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, with_grad=False):
         check_shape(memory=(memory, (*src.shape, self.d_model)))
         names = self._names_of_layers["decoder"]
         layers = self.layers_of(params, "decoder")
@@ -107,7 +107,7 @@ class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
         ops = ops.unchecked  # as in ``_encode``
-        stack = Stack(train)
+        stack = Stack(with_grad)
         for layer, key in zip(map(dequantized, layers), keys, strict=True):
             x, backward = decoder_layer(
                 ops, layer, x, memory, settings, keep_mask, memory_keep_mask, dropout_key=key

@@ -44,7 +44,9 @@ def test_nan_in_the_padding_of_a_memory_changes_no_logit_and_no_gradient(default
     dy = np.random.default_rng(0).standard_normal((2, 5, 14))
 
     def run():
-        y, backward = MODEL._decode(default_backend, PARAMS, memory, SRC, TGT[:, :-1], train=True)
+        y, backward = MODEL._decode(
+            default_backend, PARAMS, memory, SRC, TGT[:, :-1], with_grad=True
+        )
         results = [y]
 
         def keep(path, grads):
