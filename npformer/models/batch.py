@@ -59,7 +59,9 @@ def mean_loss(trainer, params, batches) -> float:
     Each thread of each rank computes some of the batches; the bits do not depend on who computes
     which.
     """
-    model, ops, ranks = trainer.model, trainer.ops, trainer.ranks
+    model = trainer.model
+    ops = trainer.ops
+    ranks = trainer.ranks
     options = {"dropout_key": None, "backend": ops}
     if "with_grad" in inspect.signature(model.loss_and_grad).parameters:
         options["with_grad"] = False  # a model of somebody else may compute it always

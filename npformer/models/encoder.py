@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import AnyBackend
-from npformer.checks import check_array, check_choice, check_ids, check_shape, shown, swapped
+from npformer.checks import check_array, check_ids, check_shape, swapped
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
-from npformer.models.pooling import POOLINGS, VectorMap, mapped, new_maps, pooled
-from npformer.models.stack import OneStack
+from npformer.models.encoder_settings import EncoderSettings
+from npformer.models.pooling import mapped, new_maps, pooled
 from npformer.operations.options import names_checked
 from npformer.reference.math.activations import INPUTS
 
@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
 
 @names_checked
 @dataclass(frozen=True, repr=False)
-class Encoder(OneStack):
+class Encoder(EncoderSettings):
     """An encoder-only Transformer: the architecture only; parameters are a nested dict.
 
     It reads token ids, or real vectors such as measurements, and predicts something about each
@@ -89,100 +89,6 @@ class Encoder(OneStack):
     >>> list(grads), n
     (['embedding', 'layers', 'output'], 2)
     """
-
-    task: Literal["classes", "numbers", "words"] | None = None
-    n_outputs: int | None = None
-    pooling: str | tuple[str, ...] = "mean"
-    pooler: bool = False
-    n_inputs: int | None = None
-    n_types: int = 0
-    embedding_norm: bool = False
-    labels: tuple[str, ...] | None = None
-    after_pooling: tuple[VectorMap, ...] = ()
-    counted_positions: bool = False
-    pooler_activation: Literal["tanh", "relu"] = "tanh"
-
-    def __post_init__(self):
-        if (self.vocab is None) == (self.n_inputs is None):
-            sizes = f"vocab={self.vocab}, n_inputs={self.n_inputs}"
-            expected = "expected the size of a vocabulary or the width of real vectors, not both"
-            raise ValueError(f"{sizes}: {expected}")
-        if self.vocab is None:
-            self._set(pad_id=None)
-        vocabularies = [] if self.vocab is None else [self.vocab]
-        self._check_settings(*vocabularies)
-        if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
-            outputs = f"n_outputs={self.n_outputs} with task={self.task!r}"
-            tasks = "'classes' or 'numbers', and only with them"
-            raise ValueError(f"{outputs}: expected a number of outputs with {tasks}")
-        if self.task == "words" and self.vocab is None:
-            raise ValueError("task='words' with vocab=None, expected a vocabulary")
-        if self.tie_embeddings and self.task != "words":
-            raise ValueError(f"tie_embeddings=True with task={self.task!r}, expected task='words'")
-        if self.pooler and self.by_position:
-            raise ValueError("pooler=True, expected False where each position has an output")
-        if self.counted_positions and (self.pad_id is None or not self.has_learned_positions):
-            settings = f"pad_id={self.pad_id}, positions={self.positions!r}"
-            raise ValueError(
-                f"counted_positions=True with {settings}, expected an id and 'learned'"
-            )
-        self._check_pooling()
-        self._check_labels()
-
-    def _check_pooling(self):
-        """Check how a sequence becomes a vector; what was read from a file gets its types."""
-        if isinstance(self.pooling, (list, tuple)):
-            self._set(pooling=tuple(self.pooling))
-            if len(self.pooling) < 2 or "none" in self.pooling:
-                raise ValueError(f"pooling={self.pooling}, expected two or more of {POOLINGS[:-1]}")
-            for pooling in self.pooling:
-                check_choice("pooling", pooling, POOLINGS)
-        else:
-            check_choice("pooling", self.pooling, POOLINGS)
-        maps = [
-            VectorMap(**each) if isinstance(each, dict) else each for each in self.after_pooling
-        ]
-        self._set(after_pooling=tuple(maps))
-        if self.task is not None and (self.after_pooling or isinstance(self.pooling, tuple)):
-            vectors = f"pooling={self.pooling!r}, after_pooling={self.after_pooling}"
-            advice = "replace(model, …, pooling='first', after_pooling=()) has such a vector"
-            raise ValueError(
-                f"{vectors} with task={self.task!r}, expected one pooling and nothing after it: "
-                f"{advice}"
-            )
-        if self.pooling == "none" and self.after_pooling:
-            raise ValueError(
-                f"after_pooling={self.after_pooling} with pooling='none', expected nothing after it"
-            )
-
-    def _check_labels(self):
-        """Check that the names of the outputs are as many texts as there are outputs."""
-        if self.labels is None:
-            return
-        labels = tuple(self.labels)
-        self._set(labels=labels)
-        if self.n_outputs is None:
-            raise ValueError(
-                f"labels={shown(labels)} with task={self.task!r}, expected none; "
-                "with names of classes, give task='classes' and n_outputs=…, too"
-            )
-        if len(labels) != self.n_outputs or not all(isinstance(label, str) for label in labels):
-            raise ValueError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
-
-    @property
-    def by_position(self):
-        """Whether the output layer predicts something for each position."""
-        return self.task == "words" or self.pooling == "none"
-
-    @property
-    def vector_width(self):
-        """The width D' of what ``sentence_vectors`` returns."""
-        widths = [each.width for each in self.after_pooling if each.width is not None]
-        return widths[-1] if widths else self._n_poolings * self.d_model
-
-    @property
-    def _n_poolings(self):
-        return len(self.pooling) if isinstance(self.pooling, tuple) else 1
 
     def encode(
         self,
