@@ -13,9 +13,8 @@ from npformer.layers.cache import KeyValueCache
 class LanguageDecoder(StepwiseDecoder):
     """The step-by-step decoder of a ``LanguageModel``, which caches keys and values.
 
-    Unlike that of a ``Transformer`` it reads prompts, all but the last token of each, and it may be
-    given others afterwards. There may be more than ``max_len`` steps, as the entries of the cache
-    that no row needs any more are used again.
+    It reads prompts before its first step, and may get others afterwards. There may be more than
+    ``max_len`` steps, as entries of the cache that no row needs any more are used again.
     """
 
     side = ""
@@ -25,10 +24,11 @@ class LanguageDecoder(StepwiseDecoder):
         layers = model.layers_of(params, "layers")
         self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len)
         self.entries = Entries(self._empty_kv, max_rows)
-        # Of the newest token of each row, counted from the first token that the row sees.
+        # That of the newest token of each row, counted from the first token that the row sees.
         self.positions = np.empty(0, np.int64)
         self.slide = False
-        self.n_recent = model.max_len  # the latest tokens of a row, which may be needed again
+        # How many of the latest tokens of a row may be needed again.
+        self.n_recent = model.max_len
         self.begin(prompts)
 
     # -- prompts
@@ -61,9 +61,9 @@ class LanguageDecoder(StepwiseDecoder):
 
     def _read_prompts(self, ids):
         """Write the keys and values of prompts (B, n) into the first entries of the cache."""
-        is_one_text = len(ids) == self.max_rows == 1
+        is_one_text = self.max_rows == 1 and len(ids) == 1
         n_shared = self.entries.n_shared_with(ids[0]) if is_one_text else 0
-        # Before reading, which may be interrupted: the other entries are lost then.
+        # Before reading, which may be interrupted: then only the shared entries are right.
         self.entries.begin(ids.size, n_shared)
         if ids.shape[1] > n_shared:
             read(Texts(self.stack, self.embed, ids, n_shared, self.entries.kv))

@@ -62,13 +62,14 @@ def newest_heads(ops, params, x, settings, cache, *, bias=None):
         advice = "as of KeyValueCache(kv, at, rotary=settings.rotary)"
         raise ValueError(f"{both}: expected the same, {advice}")
     qkv, _ = packed_heads(ops, params, x, settings, cache.newest_positions)
-    n_queries = qkv.shape[-1] // sum(settings.parts) * settings.n_heads
-    cache.append(qkv[:, n_queries:])
+    head_width = qkv.shape[-1] // sum(settings.parts)
+    query_width = head_width * settings.n_heads
+    cache.append(qkv[:, query_width:])
     if settings.window is not None:
         cache = cache.latest(settings.window)
         if bias is not None:
             bias = bias[..., -settings.window :]
-    return cache.attend(ops, qkv[:, :n_queries], settings.of_operation, bias)
+    return cache.attend(ops, qkv[:, :query_width], settings.of_operation, bias)
 
 
 def no_backward(*_):

@@ -307,8 +307,7 @@ def _normalise_heads(ops, params, qkv, settings):
     """
     if settings.qk_norm_eps is None:
         return qkv, lambda dy: (dy, {})
-    n_heads, n_kv_heads, _ = settings.parts
-    edges = [n_heads, n_heads + n_kv_heads]
+    edges = np.cumsum(settings.parts)[:-1].tolist()  # between the heads of q, k and v
     heads = qkv.reshape(*qkv.shape[:-1], sum(settings.parts), -1)
     q, k, v = np.split(heads, edges, axis=-2)
     q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
