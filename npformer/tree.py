@@ -53,13 +53,13 @@ expected other names
     tree: dict = {}
     for path, x in _pairs(leaves):
         *parents, name = path.split(".", DEEPEST)
-        place = tree
+        branch = tree
         for parent in parents:
-            place = place.setdefault(parent, {}) if isinstance(place, dict) else place
-        if not isinstance(place, dict) or name in place:
+            branch = branch.setdefault(parent, {}) if isinstance(branch, dict) else branch
+        if not isinstance(branch, dict) or name in branch:
             problem = f"the path {path!r:.60} leads through a leaf or ends at one that is there"
             raise ValueError(f"{problem}, expected other names")
-        place[name] = x
+        branch[name] = x
     return tree
 
 
@@ -140,15 +140,15 @@ def _mapped(f, tree, *others):
     return mapped
 
 
-def _difference(trees, place=()):
+def _difference(trees, parents=()):
     """Where trees first differ in their names, and what each has there; None if they do not."""
     if not all(isinstance(tree, dict) for tree in trees):
         if not any(isinstance(tree, dict) or tree is NOTHING for tree in trees):
             return None
-        return f"at {_path(place) or 'their roots'}: {' against '.join(map(described, trees))}"
+        return f"at {_path(parents) or 'their roots'}: {' against '.join(map(described, trees))}"
     names = dict.fromkeys(name for tree in trees for name in tree)
     for name in names:
-        difference = _difference([tree.get(name, NOTHING) for tree in trees], (*place, name))
+        difference = _difference([tree.get(name, NOTHING) for tree in trees], (*parents, name))
         if difference:
             return difference
     return None
@@ -378,11 +378,11 @@ def check_like(
     _check_dict("expected", expected)
     if not dtypes and shapes_of(tree) == shapes_of(expected):
         return  # the usual case, which a loop by hand asks for in each step
-    arrays = dict(_places(tree))
-    expected_arrays = dict(_places(expected))
-    for place in [*expected_arrays, *arrays]:
-        x = arrays.get(place, NOTHING)
-        like = expected_arrays.get(place, NOTHING)
+    arrays = dict(_named_arrays(tree))
+    expected_arrays = dict(_named_arrays(expected))
+    for names in [*expected_arrays, *arrays]:
+        x = arrays.get(names, NOTHING)
+        like = expected_arrays.get(names, NOTHING)
         actual = described(x, dtypes)
         if actual == described(like, dtypes):
             continue
@@ -391,21 +391,21 @@ def check_like(
         expected_shape = getattr(like, "shape", ())
         if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
             problem += ": try its .T"
-        raise ValueError(f"{what} {_path(place)}: {problem}")
+        raise ValueError(f"{what} {_path(names)}: {problem}")
 
 
-def _places(tree, place=()):
+def _named_arrays(tree, parents=()):
     """The (names, array) pairs of a nested dict. (Joined, 0 would be like "0", and a name "a.b"
     like two names.)
     """
     if not isinstance(tree, dict):
-        return [(place, tree)]
-    return [leaf for name, child in tree.items() for leaf in _places(child, (*place, name))]
+        return [(parents, tree)]
+    return [pair for name, child in tree.items() for pair in _named_arrays(child, (*parents, name))]
 
 
-def _path(place):
-    """The names of a place as a path to read: not as one to look it up by."""
-    path = ".".join(name if isinstance(name, str) else repr(name) for name in place)
+def _path(names):
+    """The names from the root to an array, as a path to read: not as one to look it up by."""
+    path = ".".join(name if isinstance(name, str) else repr(name) for name in names)
     return path if path.isprintable() else ascii(path)
 
 
