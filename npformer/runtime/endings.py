@@ -11,13 +11,14 @@ import time
 
 import numpy as np
 
+from npformer.runtime.started import FOR_OUTPUT
+
 LENGTH = 1000  # bytes of what a rank tells of its error
 # Seconds in which another rank may still wait for messages that are under way, although a rank has
 # ended without an error.
 FOR_MESSAGES = 20.0
 # Seconds that a rank with an error waits for the others, which may compute, before it ends them.
 FOR_OTHERS = 10.0
-FOR_OUTPUT = 0.3  # seconds until mpiexec has read what was written
 
 
 class Endings:

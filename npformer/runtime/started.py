@@ -8,6 +8,7 @@ import os
 
 RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")  # each program sets one of them
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")  # only some programs set one
+FOR_OUTPUT = 0.3  # seconds after which such a program has read what a process has written
 
 
 def rank():

@@ -67,5 +67,5 @@ class Quiet:
         if self.errors is not None:
             time.sleep(PATIENCE)
             os.write(2, f"rank {rank()}: {self.errors.getvalue()}".encode())
-        time.sleep(0.3)  # until mpiexec has read what was written
+        time.sleep(started.FOR_OUTPUT)
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
