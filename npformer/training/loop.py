@@ -188,7 +188,7 @@ class Loop:
                 if trainer.n_steps % self.loop_settings.save_every == 0:
                     self.save()
                 is_stopped = self._is_stopped_by(callbacks)
-                if self._is_out_of_time():
+                if self._is_left_less_than(0):
                     break
             if not is_stopped:  # the batches, the patience or the time have ended
                 self._validate_if_due(trainer.n_steps, is_shown)  # as this step is the last
@@ -289,29 +289,22 @@ class Loop:
         if self.compute_validation is None or step == 0 or is_done:
             return
         is_due = step == last_step or (every is not None and step % every == 0)
-        if is_due or self._needs_to_know_its_time():
+        # If half of the time is over, and nobody knows how long a validation takes, one is made.
+        if is_due or (not self.slowest and self._is_left_less_than(1 / 2)):
             self.save()  # a validation takes a while; if it is interrupted, no step is lost
             self.validate(is_shown)
 
-    def _needs_to_know_its_time(self):
-        """Whether half of the time is over, and nobody knows how long a validation takes."""
+    def _is_left_less_than(self, share):
+        """Whether, on any rank, less than a share of the minutes is left.
+
+        The time of the last validations, as far as it is known, is not counted as left.
+        """
         if self.minutes is None:
             return False
-        return self._any(not self.slowest and self._time_left() < 60 * self.minutes / 2)
-
-    def _is_out_of_time(self):
-        """Whether the last validations have to begin, on any rank."""
-        return self.minutes is not None and self._any(self._time_left() < 0)
-
-    def _time_left(self):
-        """Seconds until the last validations have to begin."""
-        limit = 60 * self.minutes - self.n_last_validations * self.slowest
-        return self.began + limit - time.perf_counter()
-
-    def _any(self, wish):
-        """Whether a rank wishes something: all ranks do the same after the same step."""
-        with deferred_interrupts():
-            return self.ranks.any(wish)
+        end = self.began + 60 * self.minutes - self.n_last_validations * self.slowest
+        is_less = end - time.perf_counter() < share * 60 * self.minutes
+        with deferred_interrupts():  # all ranks do the same after the same step
+            return self.ranks.any(is_less)
 
     def _next(self, batches):
         """The next batch, ``END`` after the last, which has to come on all ranks at once."""
