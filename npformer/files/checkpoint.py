@@ -124,10 +124,7 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     if kind_of_file(path) == MISSING:
         raise FileNotFoundError(f"there is no checkpoint {path!s:.400}")
     try:
-        check_regular(path)
-        with safetensors.safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-            _check_metadata(metadata)
+        with _opened(path) as (file, metadata):
             order = parse_json(metadata["order"], "its order")
             info = parse_json(metadata["info"], "its info")
             names = sorted(map(repr, file.keys()))
@@ -151,10 +148,7 @@ def description_in(path):
     """
     safetensors = import_safetensors()
     try:
-        check_regular(path)
-        with safetensors.safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-            _check_metadata(metadata)
+        with _opened(path) as (file, metadata):
             info = parse_json(metadata["info"], "its info")
             return info["model"], {*file.keys()}
     except (OSError, ValueError, TypeError, KeyError, safetensors.SafetensorError):
@@ -181,6 +175,16 @@ def joined(argument, ours, given):
     if common := sorted(ours.keys() & more.keys()):
         raise ValueError(f"{argument} has the names {common}, expected others: these are taken")
     return ours | more
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """The file of a checkpoint, and its metadata, which are those of this format."""
+    check_regular(path)
+    with import_safetensors().safe_open(path, "numpy") as file:
+        metadata = file.metadata() or {}
+        _check_metadata(metadata)
+        yield file, metadata
 
 
 def _check_metadata(metadata):
