@@ -219,6 +219,8 @@ def test_a_model_needs_its_methods():
 
     message = r"the model Model has no loss_and_grad\(\)"
     refuses(TypeError, message, Trainer, Model(), SGD(0.1))
+    message = r"model is the class Transformer, expected Transformer\(…\)"
+    refuses(TypeError, message, Trainer, Transformer, SGD(0.1))
 
 
 def test_a_source_that_is_too_long_is_noticed_before_the_step():
