@@ -13,10 +13,10 @@ from npformer.files.folders import new_files
 from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
-from npformer.pretrained.family import SHARED_SETTINGS
 from npformer.pretrained.files import Files
 from npformer.pretrained.keys import parse_table
-from npformer.pretrained.pytorch import PyTorch
+from npformer.pretrained.naming import SHARED_SETTINGS
+from npformer.pretrained.pytorch import EXPRESSED
 
 LAYER_NAMES = parse_table("""
     attention_norm         self_attention/layer_norm
@@ -44,7 +44,7 @@ SUPPORTED: dict[str, tuple] = {
     "rotary": (None,),
 }
 WRITTEN = {
-    *PyTorch.extra_settings,
+    *EXPRESSED,
     "norm_type",
 }  # but ``forced_eos_id``, as a translation always ends there
 PADDING_LOGIT = -1e9  # the logit of padding

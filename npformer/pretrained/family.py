@@ -1,31 +1,23 @@
-"""How a family of models names its parameters and its settings: tables, read in both directions."""
+"""What config.json says of the models of a family: tables, read in both directions."""
 
-import math
 import re
 from collections.abc import Container, Sequence
 from typing import Any
 
-import numpy as np
-
-from npformer import tree
-from npformer.arrays import Array, on_host
 from npformer.checks import shown, warn
-from npformer.models.description import check_size_of
-from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
-from npformer.operations.options import check_expressed
-from npformer.pretrained.files import Tensors, ends_in
+from npformer.pretrained.files import ends_in
 from npformer.pretrained.keys import (
     CONFIG_KEYS,
     Rules,
     check_complete,
     check_keys,
     check_supported,
-    listed,
     parse_table,
     read,
     refused_unless,
 )
+from npformer.pretrained.naming import Naming
 
 # Names of theirs, and those of ours. Of several with one meaning, the last is written.
 ACTIVATIONS = parse_table("""
@@ -46,9 +38,6 @@ SIZES = """
     d_ff      intermediate_size
     max_len   max_position_embeddings
     """
-# Settings of ours that are checked or written for each family, or that say nothing of a model that
-# has been trained.
-SHARED_SETTINGS = {"dtype", "final_norm", "dropout", "inner_dropout"}
 LIKE_2017 = {
     "norm_type": "layer_norm",
     "bias": True,
@@ -58,30 +47,23 @@ LIKE_2017 = {
 }
 
 
-class Family:
+class Family(Naming):
     """One architecture, as the library transformers writes it: the base class."""
 
     name = ""  # of the family in config.json
     # Classes of theirs that have the same parameters, the first of which ``save`` names.
     architectures: tuple[str, ...] = ()
-    model: Any  # the class of npformer
-    # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs
-    # lie side by side. "{}" is the number of a layer. A path of a parameter gives the name of a
-    # tensor.
-    names: dict[str, str]
     settings: dict[str, str] = {}  # ours, and their keys in config.json
     defaults: dict[str, Any] = {}  # what these keys mean where they are missing
-    constants: dict[str, Any] = {}  # settings that all models of the family have
     # Settings of ours that ``extra_settings_from`` and ``extra_keys_for`` convert.
     extra_settings: Sequence[str] = ()
     supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
     other_keys: Rules = {}  # what else config.json says in files of the family
     # Of these keys of config.json, which generation_config.json decides if it is there.
     of_generation: tuple[str, ...] = ()
-    prefix = "model."  # begins the names of all tensors but those of ``heads``, in some files
+    prefix = "model."  # in some files
     heads: tuple[str, ...] = ("lm_head",)
     unneeded = r"$^"  # names of tensors that hold no parameter
-    has_linear_transposed = True  # a linear map of theirs is (out, in)
 
     # -- settings
 
@@ -140,22 +122,13 @@ class Family:
 
     def check(self, model: Any) -> None:
         """Raise if a model of ours has a setting that no model of the family has."""
-        for name, value in self.constants.items():
-            if getattr(model, name) != value:
-                setting = f"{name}={shown(getattr(model, name))}"
-                raise ValueError(f"{setting}, expected {shown(value)}")
-        own = {*self.settings, *self.constants, *self.extra_settings}
-        check_expressed(model, own | SHARED_SETTINGS)
+        self.check_settings(model, {*self.settings, *self.extra_settings})
 
     def begin_id(self, config: dict) -> int | None:
         """The id of the begin token that no file of a tokenizer has, or None."""
         return None
 
     # -- parameters
-
-    def names_of(self, model: Any) -> dict:
-        """The table of names, for a model of ours."""
-        return self.names
 
     def from_file(self, tensors: dict, config: dict) -> dict:
         """The tensors of a file by the names of the table."""
@@ -165,72 +138,6 @@ class Family:
             if not re.fullmatch(self.unneeded, name):
                 renamed[name] = x
         return renamed
-
-    def for_file(self, tensors: dict, model: Any) -> dict:
-        """The tensors of the table by the names of a file."""
-        renamed = {}
-        for name, x in tensors.items():
-            renamed[name if name.startswith(self.heads) else self.prefix + name] = x
-        return renamed
-
-    def views(self, model: Any, params: dict) -> dict[str, Array]:
-        """The tensors by the names of the table, as views of the parameters of a model of ours."""
-        names = self.names_of(model)
-        tensors: dict[str, Array] = {}
-        for path, x in tree.leaves(params):
-            theirs = tensors_of_path(names, path)
-            widths = [x.shape[-1] // len(theirs)] * len(theirs)
-            if len(theirs) == 3:  # there may be fewer heads of keys and values than of queries
-                widths = model.layer_settings.attention.widths(model.d_model)
-            parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
-            is_transposed = self.has_linear_transposed or path.startswith("output")
-            if path.endswith(".weight") and is_transposed:
-                parts = [part.T for part in parts]
-            tensors |= zip(theirs, parts, strict=True)
-        return tensors
-
-    def read(self, model: Any, tensors: Tensors, dtype: Any) -> dict:
-        """The parameters of a model of ours, if the tensors are those of such a model."""
-        n_numbers = sum(math.prod(x.shape) for x in tensors.values())
-        check_size_of(model, len(tensors), n_numbers)
-        names = self.names_of(model)
-        embedding = f"{names.get('embedding')}.weight"
-        output = f"{names.get('output')}.weight"
-        again = None  # the embedding by the name of the output, which files may have, too, or alone
-        if model.tie_embeddings and output in tensors:
-            tensors = dict(tensors)
-            again = tensors.pop(output)
-            tensors.setdefault(embedding, again)
-        shapes = model.shapes()
-        check_names(self.views(model, shapes), tensors, self.advice(model, tensors))
-        if again is not None and not again.equals(tensors[embedding]):
-            both = f"its settings say that {output} is {embedding}, and their numbers differ"
-            raise ValueError(f"{both}: write tie_word_embeddings=false in config.json to have both")
-        # One array has larger pages of memory than many.
-        params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
-        for name, out in self.views(model, params).items():
-            tensors[name].into(out)
-        return params
-
-    def advice(self, model: Any, tensors: Tensors) -> str:
-        """Which settings to give to ``load`` where those of a file are not those of its tensors."""
-        if not isinstance(model, (LanguageModel, Encoder)):
-            return ""
-        names = self.names_of(model)
-        table = f"{names['embedding']}.weight"
-        n_rows = tensors[table].shape[:1] if table in tensors else ()
-        if n_rows and n_rows != (model.vocab,):
-            return f"; load(…, vocab={n_rows[0]}) reads all rows of its embedding"
-        predicts_words = getattr(model, "task", "words") == "words"
-        has_output = model.tie_embeddings or f"{names.get('output')}.weight" in tensors
-        if predicts_words and not has_output:
-            what = "its output, if its settings should say tie_word_embeddings=true"
-            return f"; load(…, tie_embeddings=True) takes the embedding for {what}"
-        return ""
-
-    def write(self, model: Any, params: dict) -> dict[str, Array]:
-        """The tensors of the table, of a model of ours."""
-        return self.views(model, tree.map_leaves(on_host, params))
 
 
 class LanguageFamily(Family):
@@ -278,36 +185,3 @@ def value_for_others(model: Any, name: str) -> Any:
     if value is None and name == "inner_dropout":
         return model.dropout
     return value
-
-
-def tensors_of_path(names: dict[str, str], path: str) -> list[str]:
-    """The names of theirs for a parameter of ours, by the table of a family."""
-    layer = re.search(r"\.(\d+)\.", path)
-    place = re.sub(r"\.\d+\.", ".{}.", path)
-    module, _, leaf = place.rpartition(".")
-    theirs = names.get(place, names.get(module))
-    if theirs is None:
-        raise ValueError(f"these models have no parameter {path}")
-    tensors = theirs.replace("{}", layer[1] if layer else "").split()
-    is_table = leaf not in ("weight", "bias", "gain")
-    if place in names and not is_table:
-        return tensors
-    their_leaf = "bias" if leaf == "bias" else "weight"
-    return [f"{name}.{their_leaf}" for name in tensors]
-
-
-def check_names(expected: dict, tensors: dict, advice: str = "") -> None:
-    """Check that tensors have the names and shapes of others."""
-    wrong = []
-    for name, x in expected.items():
-        if name in tensors and tensors[name].shape != x.shape:
-            wrong.append(f"{name} {tensors[name].shape} and not {x.shape}")
-    differences = {
-        "missing": sorted(expected.keys() - tensors.keys()),
-        "additional": sorted(tensors.keys() - expected.keys()),
-        "of another shape": wrong,
-    }
-    parts = [f"{what}: {listed(names)}" for what, names in differences.items() if names]
-    if parts:
-        reasons = "; ".join(parts) + advice
-        raise ValueError(f"its tensors are not those that its settings ask for; {reasons}")

@@ -1,7 +1,7 @@
 """Read a model of another library."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from npformer.checks import check_choice, name_of_dtype, shown, warn
 from npformer.files.checkpoint import refusing
@@ -19,16 +19,22 @@ from npformer.pretrained.opening import (
     plain_name,
     plain_names,
 )
-from npformer.pretrained.pytorch import family_of_state, tensors_of_state
+from npformer.pretrained.pytorch import naming_of_state, tensors_of_state
 from npformer.pretrained.tokenizer import tokenizer_of
 from npformer.pretrained.tokenizer_settings import GENERATION_FILE, warn_of_others
 
 PARAMETER_DTYPES = "float32", "float64", "float16"  # of the parameters
 
 
-def load(
-    path: Any, *, names: dict | None = None, model: Any = None, **settings: Any
-) -> tuple[Any, dict, Any]:
+class Loaded(NamedTuple):
+    """A model of another library."""
+
+    model: Any
+    params: dict
+    tokenizer: Any  # or None
+
+
+def load(path: Any, *, names: dict | None = None, model: Any = None, **settings: Any) -> Loaded:
     """Load a model that another library has saved, as GPT-2, Llama, Qwen, BERT or RoBERTa.
 
     Nothing is downloaded, nothing in a file is executed, and a file that was forged takes no more
@@ -109,15 +115,15 @@ def load(
             raise ValueError(f"something is missing, or has another form: {reason}") from error
 
 
-def load_merged(path: Any) -> tuple[Any, dict, Any]:
+def load_merged(path: Any) -> Loaded:
     """What ``load`` returns, but of a model with adapters the model itself, with merged parameters:
     it can be used, not trained further.
     """
-    model, params, tokenizer = load(path)
-    if isinstance(model, LowRank):
-        params = model.merged(params)
-        model = model.model
-    return model, params, tokenizer
+    loaded = load(path)
+    if isinstance(loaded.model, LowRank):
+        params = loaded.model.merged(loaded.params)
+        return loaded._replace(model=loaded.model.model, params=params)
+    return loaded
 
 
 def _load(path, names, kind, settings):
@@ -133,27 +139,28 @@ def _load(path, names, kind, settings):
     if kind is not None:
         expected = "None for a model with config.json, which says what it is"
         raise ValueError(f"model={shown(kind)}, expected {expected}")
-    model, params, tokenizer = _load_model(contents, settings)
-    if tokenizer is None:
+    loaded = _load_model(contents, settings)
+    if loaded.tokenizer is None:
         warn_of_others(path)
-    return model, params, tokenizer
+    return loaded
 
 
 def _load_state(tensors, names, kind, settings):
     """The model and the parameters of a state dict, and no tokenizer."""
     tensors = plain_names(tensors)
     modules = {role: plain_name(module) for role, module in (names or {}).items()}
-    family = family_of_state(modules, tensors, kind)
+    modules.pop("transformer", None)  # the tensors show where it is
+    naming = naming_of_state(modules, tensors, kind)
+    ours, tensors = naming.from_state(tensors)
     if "n_heads" not in settings:
         shapes = "the shapes of a state dict do not show the number of heads"
         raise ValueError(f"{shapes}: give n_heads=…")
-    tensors = family.from_file(tensors, {})
-    ours = family.settings_of({}, tensors, settings)
-    return *built(family, ours, tensors, settings), None
+    model, params = built(naming, ours, tensors, settings)
+    return Loaded(model, params, tokenizer=None)
 
 
 def _load_model(contents, settings):
-    """The model, the parameters and the tokenizer, of what a folder holds."""
+    """What a folder holds."""
     config, tensors, files = contents
     family = family_of(config)
     tensors, of_adapters = split_adapters(tensors)
@@ -172,18 +179,18 @@ def _load_model(contents, settings):
         warn_of_tokens_without_vectors(tokenizer, model)
     if "adapters" in config:
         model, params = with_adapters(model, params, config["adapters"], of_adapters)
-    return model, params, tokenizer
+    return Loaded(model, params, tokenizer)
 
 
-def built(family, ours, tensors, settings):
+def built(naming, ours, tensors, settings):
     """A model of ours and its parameters; ``settings`` are in place of those of its files."""
     all_settings = ours | settings
     dtype = name_of_dtype(settings.get("dtype", "float32"))
     check_choice("dtype", dtype, PARAMETER_DTYPES)
     if dtype == "float16":
         all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
-    model = family.model(**all_settings)
-    return model, family.read(model, tensors, dtype)
+    model = naming.model(**all_settings)
+    return model, naming.read(model, tensors, dtype)
 
 
 def warn_of_tokens_without_vectors(tokenizer, model):

@@ -8,9 +8,9 @@ from npformer.checks import shown
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import Family
 from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import listed, parse_table
+from npformer.pretrained.naming import Naming
 from npformer.reference import sinusoidal_encoding
 
 MARK = "layers.0.self_attn.in_proj_weight"  # of a stack
@@ -18,6 +18,26 @@ TORCH_ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
 SINES = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
 TORCH_POSITIONS = (*SINES, "learned", "none")  # which the program adds, or nothing
 NEAR = 0.01  # the rounding of a sine in bfloat16
+# Settings of ours. Of these a state dict says what its shapes show. The others are given to
+# ``load``, as they are to nn.Transformer.
+EXPRESSED = (
+    "src_vocab",
+    "tgt_vocab",
+    "d_model",
+    "d_ff",
+    "n_layers",
+    "bias",
+    "tie_embeddings",
+    "n_heads",
+    "norm",
+    "activation",
+    "eps",
+    "pad_id",
+    "max_len",
+    "positions",
+    "scale_embeddings",
+    "forced_eos_id",
+)
 
 
 def tensors_of_state(state):
@@ -40,7 +60,14 @@ def stacks_in(tensors):
     return sorted(name.removesuffix(MARK) for name in names)
 
 
-def family_of_state(names, tensors, model):
+def naming_to_save(names):
+    """How a state dict is to name its tensors: ``names`` are those that a user gives."""
+    modules = dict(names)
+    transformer = modules.pop("transformer", None)
+    return PyTorch(modules, f"{transformer}." if transformer else "")
+
+
+def naming_of_state(modules, tensors, model):
     """How a state dict names its tensors, for a class of ours or for what the names say."""
     stacks = stacks_in(tensors)
     if not stacks:
@@ -49,7 +76,7 @@ def family_of_state(names, tensors, model):
     if model in (LanguageModel, Encoder):
         if len(stacks) > 1:
             raise ValueError(f"it has several stacks of layers, {listed(stacks)}, expected one")
-        return PyTorchEncoder(names, stacks[0], tensors, model)
+        return PyTorchEncoder(modules, stacks[0], model)
     if model not in (None, Transformer):
         expected = "nf.Transformer, nf.LanguageModel, nf.Encoder or None"
         raise ValueError(f"model={shown(model)}, expected {expected}")
@@ -59,10 +86,10 @@ def family_of_state(names, tensors, model):
         raise ValueError(
             f"it has only {layers}, and no nn.Transformer with a decoder: give {which}"
         )
-    return PyTorch(names, place_of_transformer(stacks), tensors)
+    return PyTorch(modules, prefix_of_transformer(stacks))
 
 
-def place_of_transformer(stacks):
+def prefix_of_transformer(stacks):
     """How the names of the nn.Transformer begin that has an encoder and a decoder."""
     for stack in stacks:
         prefix = stack.removesuffix("encoder.")
@@ -72,37 +99,16 @@ def place_of_transformer(stacks):
     raise ValueError(f"its layers are {listed(stacks)}, expected {expected}")
 
 
-class PyTorch(Family):
+class PyTorch(Naming):
     """Names of ``nn.Transformer`` in a state dict; what its shapes do not show is given.
 
-    ``names`` has the module of the program, such as "src_embed", for each of "source_embedding",
+    ``modules`` has the module of the program, such as "src_embed", for each of "source_embedding",
     "target_embedding" and "output", and for "source_positions" and "target_positions" if they are
-    learned; and to save, that of the "transformer", if it has one. To load, ``tensors`` are those
-    of the state dict, and ``prefix`` is how the names of the nn.Transformer's begin.
+    learned; ``prefix`` is how the names of the tensors of the nn.Transformer begin.
     """
 
     model = Transformer
     constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
-    # Of these a state dict says what its shapes show. The others are given to ``load``, as they are
-    # to nn.Transformer.
-    extra_settings = (
-        "src_vocab",
-        "tgt_vocab",
-        "d_model",
-        "d_ff",
-        "n_layers",
-        "bias",
-        "tie_embeddings",
-        "n_heads",
-        "norm",
-        "activation",
-        "eps",
-        "pad_id",
-        "max_len",
-        "positions",
-        "scale_embeddings",
-        "forced_eos_id",
-    )
     names = parse_table("""
         encoder.norm                           encoder.norm
         encoder.{}.attention.qkv.weight        encoder.layers.{}.self_attn.in_proj_weight
@@ -131,23 +137,24 @@ class PyTorch(Family):
     stacks: tuple[str, ...] = ("encoder.", "decoder.")
     first_layer = "encoder.layers.0."
 
-    def __init__(self, names, prefix=None, tensors=None):
-        modules = dict(names)
-        inside = modules.pop("transformer", None)
-        if prefix is None:
-            prefix = f"{inside}." if inside else ""
+    def __init__(self, modules, prefix):
         self.prefix = prefix
         self.heads = tuple(modules.values())
         self.names = self.names | modules
-        if tensors is not None:
-            self._check_outside(tensors)
-        # The kinds of the tables that a state dict has beside its parameters.
-        self.sines = self._sines_in(tensors or {})
+        # How the names of the tensors of the layers begin.
+        self.inside = tuple(f"{prefix}{stack}" for stack in self.stacks)
 
-    @property
-    def inside(self):
-        """How the names of the tensors of the layers begin."""
-        return tuple(f"{self.prefix}{stack}" for stack in self.stacks)
+    def from_state(self, tensors):
+        """Our settings, as far as a state dict shows them, and the tensors by the names of the
+        table.
+        """
+        self._check_outside(tensors)
+        sines = self._sines_in(tensors)
+        renamed = self._renamed({name: x for name, x in tensors.items() if name not in sines})
+        settings = self._settings_of(renamed)
+        if sines and settings["positions"] == "none":
+            settings["positions"] = next(iter(sines.values()))
+        return settings, renamed
 
     def _check_outside(self, tensors):
         """Check that the modules that are named are there."""
@@ -164,12 +171,10 @@ class PyTorch(Family):
                 f"names has {listed(unknown)}, expected modules of the tensors {others}"
             )
 
-    def from_file(self, tensors, config):
+    def _renamed(self, tensors):
         """The tensors by the names of the table: the projections of a cross-attention are two."""
         renamed = {}
         for name, x in tensors.items():
-            if name in self.sines:
-                continue
             if name in self.heads:  # a parameter without a module
                 renamed[f"{name}.weight"] = without_axes_of_one(x)
                 continue
@@ -214,10 +219,10 @@ class PyTorch(Family):
         """The matrix of the output, which has a bias."""
         return f"{self.names['output']}.weight"
 
-    def settings_of(self, config, tensors, instead=()):
+    def _settings_of(self, tensors):
         """Our settings, of the shapes; those that no shape shows are PyTorch's defaults."""
         V, D = tensors[f"{self.names['source_embedding']}.weight"].shape
-        return self.settings_of_shapes(tensors) | {
+        return self._settings_of_layers(tensors) | {
             "src_vocab": V,
             "tgt_vocab": tensors[f"{self.names['target_embedding']}.weight"].shape[0],
             "d_model": D,
@@ -225,12 +230,12 @@ class PyTorch(Family):
             "final_norm": "encoder.norm.weight" in tensors,
         }
 
-    def settings_of_shapes(self, tensors):
+    def _settings_of_layers(self, tensors):
         """The settings that models with one stack and with two have."""
         settings = {
             "norm": "post",
             "scale_embeddings": False,
-            "positions": next(iter(self.sines.values()), "none"),
+            "positions": "none",
             "d_ff": tensors[f"{self.first_layer}linear1.weight"].shape[0],
             "bias": f"{self.first_layer}self_attn.in_proj_bias" in tensors,
         }
@@ -245,7 +250,7 @@ class PyTorch(Family):
         if not isinstance(model, Transformer):
             kind = type(model).__name__
             raise ValueError(f"a {kind} is no nn.Transformer, expected a Transformer")
-        super().check(model)
+        self.check_settings(model, EXPRESSED)
         if model.activation not in TORCH_ACTIVATIONS or model.positions not in TORCH_POSITIONS:
             settings = f"activation={model.activation!r}, positions={model.positions!r}"
             expected = f"one of {TORCH_ACTIVATIONS} and one of {TORCH_POSITIONS}"
@@ -277,19 +282,19 @@ class PyTorchEncoder(PyTorch):
     stacks = "layers.", "norm."
     first_layer = "layers.0."
 
-    def __init__(self, names, prefix, tensors, model):
+    def __init__(self, modules, prefix, model):
         self.model = model
-        super().__init__(names, prefix, tensors)
+        super().__init__(modules, prefix)
 
     @property
     def output_with_bias(self):
         """The matrix of the output, which has a bias in an Encoder alone."""
         return f"{self.names.get('output')}.weight" if self.model is Encoder else None
 
-    def settings_of(self, config, tensors, instead=()):
+    def _settings_of(self, tensors):
         """Our settings, of the shapes and of PyTorch's defaults."""
         V, D = tensors[f"{self.names['embedding']}.weight"].shape
-        settings = self.settings_of_shapes(tensors) | {
+        settings = self._settings_of_layers(tensors) | {
             "vocab": V,
             "d_model": D,
             "n_layers": n_layers(tensors, ""),
@@ -310,9 +315,9 @@ class PyTorchEncoder(PyTorch):
         return settings | {"task": "classes", "n_outputs": n_outputs, "pooling": "none"}
 
 
-def n_layers(tensors, place):
-    """The number of layers of a stack, whose names begin with its place."""
-    layers = (re.match(rf"{place}layers\.(\d+)\.", name) for name in tensors)
+def n_layers(tensors, prefix):
+    """The number of layers of a stack, with whose prefix the names begin."""
+    layers = (re.match(rf"{prefix}layers\.(\d+)\.", name) for name in tensors)
     return len({layer[1] for layer in layers if layer})
 
 

@@ -16,7 +16,7 @@ from npformer.models.low_rank import LowRank
 from npformer.pretrained import adapters
 from npformer.pretrained.families import fitting
 from npformer.pretrained.files import INDEX_FILE, TENSORS_FILE, import_safetensors, json_in
-from npformer.pretrained.pytorch import PyTorch
+from npformer.pretrained.pytorch import naming_to_save
 from npformer.pretrained.sentences import PROMPTS_FILE, TEXTS_FILE, files_of_vector, sentence_texts
 from npformer.pretrained.tokenizer_settings import (
     FILES_OF_TOKENIZER,
@@ -82,9 +82,9 @@ def save(
 
 def _save_state(path, model, params, names):
     """Write the state dict of an ``nn.Transformer``."""
-    family = PyTorch(names)
-    family.check(model)
-    tensors = tensors_for_others(family, model, params)
+    naming = naming_to_save(names)
+    naming.check(model)
+    tensors = tensors_for_others(naming, model, params)
     with new_file(path) as new:
         import_safetensors().numpy.save_file(tensors, new)
 
@@ -162,10 +162,10 @@ def generation_config(family, config, files, path):
     return {GENERATION_FILE: json.dumps(about | decided, indent=2).encode()}
 
 
-def tensors_for_others(family, model, params):
+def tensors_for_others(naming, model, params):
     """The tensors of a file, of a model of ours."""
     tree.check_like(params, model.shapes(), dtypes=False)
-    tensors = family.for_file(family.write(model, params), model)
+    tensors = naming.for_file(naming.write(model, params), model)
     return {name: np.ascontiguousarray(x) for name, x in tensors.items()}
 
 

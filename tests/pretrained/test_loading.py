@@ -24,8 +24,8 @@ from tiny import tiny_translation_tokenizer  # noqa: E402
 from npformer import SGD, ByteNet, Trainer, Transformer, pretrained, tree  # noqa: E402
 from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
-from npformer.pretrained.family import SHARED_SETTINGS  # noqa: E402
-from npformer.pretrained.pytorch import PyTorch  # noqa: E402
+from npformer.pretrained.naming import SHARED_SETTINGS  # noqa: E402
+from npformer.pretrained.pytorch import naming_to_save  # noqa: E402
 from tests.pretrained.folders import configure, edit, gguf_file, refused  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forge_pretrained import MODELS, small_tokenizer  # noqa: E402
@@ -455,7 +455,7 @@ def test_a_family_names_settings_that_its_model_has(name):
 def test_pytorch_and_ctranslate2_refuse_a_setting_that_they_do_not_name():
     model = Transformer(7, 7, d_model=4, n_heads=2, n_layers=1, d_ff=8, softcap=50.0)
     message = "softcap=50.0, expected None"
-    refuses(ValueError, message, PyTorch({}).check, model)
+    refuses(ValueError, message, naming_to_save({}).check, model)
     refuses(ValueError, message, ctranslate2.check, model, list("abcdefg"), list("abcdefg"))
     settings = {*ctranslate2.SUPPORTED, *ctranslate2.WRITTEN, *SHARED_SETTINGS}
     assert settings <= settings_of(Transformer)
