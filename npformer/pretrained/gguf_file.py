@@ -66,17 +66,27 @@ TOKEN_NAMES = parse_table("""
 CHAT_TEMPLATE = "tokenizer.chat_template"
 # Types of tokens: one that no text has, and one that is never divided.
 CONTROL, USER_DEFINED = 3, 4
-# How a file says that text is divided into words: as GPT-2 does, also with digits apart, or by
-# these regular expressions, which differ in how many digits are a word.
-AS_GPT2 = "smollm", "gpt-2"
 BEFORE_DIGITS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 AFTER_DIGITS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-OF_LLAMA3 = rf"{BEFORE_DIGITS}\p{{N}}{{1,3}}{AFTER_DIGITS}"
-WORDS = {
-    "qwen2": rf"{BEFORE_DIGITS}\p{{N}}{AFTER_DIGITS}",
-    "llama-bpe": OF_LLAMA3,
-    "llama3": OF_LLAMA3,
-    "llama-v3": OF_LLAMA3,
+
+
+class Words(NamedTuple):
+    """How a tokenizer divides a text into words, which it then divides into tokens."""
+
+    pattern: str | None = None  # a regular expression of a word; None divides as GPT-2 does
+    digits_apart: bool = False  # whether each digit is a word
+    nfc: bool = False  # whether the text is normalised to NFC before
+    keeps_tokens: bool = False  # whether a word that is a token stays whole
+
+
+LLAMA3_WORDS = Words(rf"{BEFORE_DIGITS}\p{{N}}{{1,3}}{AFTER_DIGITS}", keeps_tokens=True)
+WORDS = {  # by tokenizer.ggml.pre
+    "smollm": Words(digits_apart=True),
+    "gpt-2": Words(),
+    "qwen2": Words(rf"{BEFORE_DIGITS}\p{{N}}{AFTER_DIGITS}", nfc=True),
+    "llama-bpe": LLAMA3_WORDS,
+    "llama3": LLAMA3_WORDS,
+    "llama-v3": LLAMA3_WORDS,
 }
 # Projections whose rows have another order in a Llama, and the number of heads of each.
 TURNED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
@@ -242,34 +252,39 @@ def tokenizer_files(about: dict) -> Files:
     }
 
 
-def whole_tokenizer(said: dict) -> Any:
-    """The tokenizer of the library tokenizers, by the keys of a file without their beginnings."""
+def words_of(said: dict) -> Words:
+    """How a file says that text is divided into words."""
     model = said.get("model")
-    words = said.get("pre", "default")
-    if model != "gpt2" or words not in (*AS_GPT2, *WORDS, "default"):
-        given = f"tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(words)}"
-        supported = " or ".join(map(repr, (*AS_GPT2, *WORDS)))
+    name = said.get("pre", "default")
+    if model != "gpt2" or name not in (*WORDS, "default"):
+        given = f"tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(name)}"
+        supported = " or ".join(map(repr, WORDS))
         raise ValueError(f"it has {given}, supported is 'gpt2' with {supported}")
-    if words == "default":
+    if name == "default":
         what = "it does not say how text is divided into words (tokenizer.ggml.pre)"
         how = "divided as GPT-2 does, which may give other tokens"
         warn(f"{what}: {how}. A newer llama.cpp converts it again")
+        return WORDS["gpt-2"]
+    return WORDS[name]
+
+
+def whole_tokenizer(said: dict) -> Any:
+    """The tokenizer of the library tokenizers, by the keys of a file without their beginnings."""
+    words = words_of(said)
     tokens = said["tokens"]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     tokenizers = import_tokenizers()
     steps = tokenizers.pre_tokenizers
-    # A word that is a token stays whole in a Llama 3.
-    keeps_words = WORDS.get(words) == OF_LLAMA3
     merges = {f"tokenizer.ggml.merges: entry {i}": x for i, x in enumerate(said["merges"])}
-    inner = byte_pairs(vocabulary, merges, ignore_merges=keeps_words)
-    if words == "smollm":
+    inner = byte_pairs(vocabulary, merges, ignore_merges=words.keeps_tokens)
+    if words.digits_apart:
         digits = steps.Digits(individual_digits=True)
         inner.pre_tokenizer = steps.Sequence([digits, inner.pre_tokenizer])
-    elif words in WORDS:
-        split = steps.Split(tokenizers.Regex(WORDS[words]), "isolated")
+    if words.pattern is not None:
+        split = steps.Split(tokenizers.Regex(words.pattern), "isolated")
         in_bytes = steps.ByteLevel(add_prefix_space=False, use_regex=False)
         inner.pre_tokenizer = steps.Sequence([split, in_bytes])
-    if words == "qwen2":
+    if words.nfc:
         inner.normalizer = tokenizers.normalizers.NFC()
     before = [tokens[said["bos_token_id"]]] if said.get("add_bos_token") else []
     after = [tokens[said["eos_token_id"]]] if said.get("add_eos_token") else []
@@ -330,8 +345,8 @@ class Reader:
         return list(self.numbers(n, NUMBERS[kind]))
 
 
-class Place(NamedTuple):
-    """Where a tensor lies in a file."""
+class Stretch(NamedTuple):
+    """The part of a file that a tensor takes."""
 
     begin: int  # bytes after the header
     name: str
@@ -352,45 +367,48 @@ def contents_of(path: Path) -> tuple[dict, Tensors]:
     for _ in range(n_values):
         name = reader.text()
         about[name] = reader.value(reader.number("I"))
-    places = [place_of_tensor(reader) for _ in range(n_tensors)]
+    stretches = [next_stretch(reader) for _ in range(n_tensors)]
     alignment = about.get("general.alignment", ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1:
         raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
     begin = -(-reader.at // alignment) * alignment
-    return about, tensors_at(places, data[begin:])
+    return about, tensors_at(stretches, data[begin:])
 
 
-def place_of_tensor(reader: Reader) -> Place:
+def next_stretch(reader: Reader) -> Stretch:
     """What the header says of the next tensor."""
     name = reader.text()
     n_axes = min(reader.number("I"), 9)
     shape = reader.numbers(n_axes, "Q")[::-1]
     kind = reader.number("I")
-    return Place(reader.number("Q"), name, shape, kind)
+    return Stretch(reader.number("Q"), name, shape, kind)
 
 
-def tensors_at(places: list[Place], data: Any) -> Tensors:
-    """The tensors at some places of the bytes after a header.
+def tensors_at(stretches: list[Stretch], data: Any) -> Tensors:
+    """The tensors in some stretches of the bytes after a header.
 
     No two share bytes: a small file could have any number of large ones.
     """
     tensors: Tensors = {}
-    last, end = "", 0
-    for place in sorted(places):
-        if place.name in tensors:
-            raise ValueError(f"it has two tensors with the name {place.name:.80}")
-        tensor, n_bytes = tensor_at(place, data)
-        if place.begin < end:
-            both = f"{last:.80} and {place.name:.80}"
+    last = ""
+    end = 0
+    for stretch in sorted(stretches):
+        name = stretch.name
+        if name in tensors:
+            raise ValueError(f"it has two tensors with the name {name:.80}")
+        tensor, n_bytes = tensor_at(stretch, data)
+        if stretch.begin < end:
+            both = f"{last:.80} and {name:.80}"
             raise ValueError(f"{both} have the same bytes of the file, expected their own")
-        tensors[place.name] = tensor
-        last, end = place.name, place.begin + n_bytes
+        tensors[name] = tensor
+        last = name
+        end = stretch.begin + n_bytes
     return tensors
 
 
-def tensor_at(place: Place, data: Any) -> tuple[Stored, int]:
+def tensor_at(stretch: Stretch, data: Any) -> tuple[Stored, int]:
     """A tensor, which is dequantised when it is read, and the number of its bytes."""
-    begin, name, shape, number = place
+    begin, name, shape, number = stretch
     gguf = import_gguf()
     try:
         kind = gguf.GGMLQuantizationType(number)

@@ -23,7 +23,7 @@ class Package(NamedTuple):
     sha256: str  # of this file
     result: str  # a file that the folder of the model then has
 
-    def place(self, folder: Path) -> Path:
+    def file_in(self, folder: Path) -> Path:
         """The file by which one sees that a folder has the model."""
         return folder / self.result
 
@@ -55,7 +55,7 @@ def in_models(name: str) -> Path:
 
 def check_there(name: str) -> None:
     """Raise if a model has not been downloaded."""
-    if not PACKAGES[name].place(in_models(name)).is_file():
+    if not PACKAGES[name].file_in(in_models(name)).is_file():
         raise FileNotFoundError(
             f"there is no model in {in_models(name)}: npformer get-model {name} downloads it"
         )
