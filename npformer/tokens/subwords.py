@@ -20,7 +20,7 @@ MARKED = "<marked>"
 # Bytes; sentencepiece leaves longer ones out. A larger limit of sentencepiece is no way to learn
 # from them: the time of "unigram" grows with the square of a line that repeats itself, from 0.2 s
 # to more than 60 s for 280,000 letters.
-LONGEST_LINE = 4192
+LONGEST_PART = 4192
 # Of more lines, this number is sampled to learn a vocabulary from, as each takes memory.
 MOST_LINES = 2_000_000
 AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
@@ -106,50 +106,18 @@ class Subwords:
         lines = each_line("lines", lines)
         model = io.BytesIO()
         errors = []
-
-        def watched():
-            try:
-                for line in map(mark, lines) if marks else lines:
-                    yield from _in_parts(line)
-            except BaseException as error:  # an interrupt, too
-                errors.append(error)  # sentencepiece reports only INTERNAL
-                raise
-
         try:
             import_sentencepiece().SentencePieceTrainer.train(
-                sentence_iterator=watched(),
+                sentence_iterator=_prepared(lines, marks, errors),
                 model_writer=model,
-                vocab_size=size,
-                hard_vocab_limit=not at_most,
-                model_type=kind,
-                character_coverage=1.0,
-                input_sentence_size=MOST_LINES,
-                shuffle_input_sentence=True,
-                pad_id=PAD,
-                bos_id=BOS,
-                eos_id=EOS,
-                unk_id=UNKNOWN,
-                # Marks already separate words and signs, and l'‿ may be one piece.
-                split_by_unicode_script=not marks,
-                control_symbols=[MARKED] if marks else [],
-                # Unmarked text stays as it is, also where it has several spaces, as the indentation
-                # of a program.
-                remove_extra_whitespaces=marks,
-                normalization_rule_name="nmt_nfkc" if marks else "identity",
-                num_threads=1,  # the same pieces on every machine
-                minloglevel=2,
+                **_trainer_options(size, kind, marks, at_most),
             )
         except RuntimeError as error:
             if errors:
                 raise errors[0] from None
-            limit = re.search(r"<= (\d+)|\d+ vs (\d+)", str(error))
-            why = str(error)
-            if limit:
-                most, least = limit.groups()
-                why = f"expected at most {most}" if most else f"expected at least {least}"
             where = "from this text (command line: --subwords or --vocab-size)"
             what = f"no vocabulary of size={size} could be learned {where}"
-            raise ValueError(f"{what}: {why}") from error
+            raise ValueError(f"{what}: {_why_not(error)}") from error
         return cls(model.getvalue())
 
     @classmethod
@@ -221,12 +189,62 @@ def learned_by_first(texts, size, ranks):
     return vocabularies
 
 
+def _trainer_options(size, kind, marks, at_most):
+    """What sentencepiece is asked for, besides the text."""
+    return {
+        "vocab_size": size,
+        "hard_vocab_limit": not at_most,
+        "model_type": kind,
+        "character_coverage": 1.0,
+        "input_sentence_size": MOST_LINES,
+        "shuffle_input_sentence": True,
+        "pad_id": PAD,
+        "bos_id": BOS,
+        "eos_id": EOS,
+        "unk_id": UNKNOWN,
+        # Marks already separate words and signs, and l'‿ may be one piece.
+        "split_by_unicode_script": not marks,
+        "control_symbols": [MARKED] if marks else [],
+        # Unmarked text stays as it is, also where it has several spaces, as the indentation of a
+        # program.
+        "remove_extra_whitespaces": marks,
+        "normalization_rule_name": "nmt_nfkc" if marks else "identity",
+        "num_threads": 1,  # the same pieces on every machine
+        "minloglevel": 2,
+    }
+
+
+def _prepared(lines, marks, errors):
+    """Yield lines to learn from, marked and in parts that are short enough.
+
+    An error, an interrupt too, is appended to ``errors``: sentencepiece reports only INTERNAL.
+    """
+    try:
+        for line in map(mark, lines) if marks else lines:
+            yield from _in_parts(line)
+    except BaseException as error:
+        errors.append(error)
+        raise
+
+
+def _why_not(error):
+    """Why sentencepiece has learned no vocabulary of a size."""
+    message = str(error)
+    # "Vocabulary size too high (400). Please set it to a value <= 25."
+    if most := re.search(r"<= (\d+)", message):
+        return f"expected at most {most[1]}"
+    # "Vocabulary size is smaller than required_chars. 5 vs 12. Increase vocab_size or …"
+    if least := re.search(r"\d+ vs (\d+)", message):
+        return f"expected at least {least[1]}"
+    return message
+
+
 def _in_parts(line):
     """Yield a line, or parts of it that are short enough to learn from."""
-    if len(line.encode()) <= LONGEST_LINE:
+    if len(line.encode()) <= LONGEST_PART:
         yield line
         return
-    size = LONGEST_LINE // 4  # characters, which have at most 4 bytes each
+    size = LONGEST_PART // 4  # characters, which have at most 4 bytes each
     for first in range(0, len(line), size):
         yield line[first : first + size]
 
