@@ -8,7 +8,7 @@ ABBREVIATION = re.compile(
     r"\b([A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|vs|etc|[Ee]\.g|[Ii]\.e|cf|al|pp?|Figs?|Eqs?)\.$"
 )
 SHORT = 60  # characters: a shorter line ends a sentence
-LONGEST = 2000  # characters of a sentence; a model reads fewer
+LONGEST_SENTENCE = 2000  # characters; a model reads fewer
 
 
 def sentences(text):
@@ -29,7 +29,7 @@ def sentences(text):
         mark = MARK.match(line)
         ended |= mark is not None
         for part in parts_of(line[mark.end() if mark else 0 :].strip()):
-            if ended or length + len(part) > LONGEST:
+            if ended or length + len(part) > LONGEST_SENTENCE:
                 rows.append((number, []))
                 length = 0
             rows[-1][1].append(part)
@@ -46,10 +46,10 @@ def parts_of(line):
     """
     for part in re.split(r"(?<=[.!?])\s+(?![a-z])", line):
         begin = 0
-        while len(part) - begin > LONGEST:
-            end = part.rfind(" ", begin + 1, begin + LONGEST)
+        while len(part) - begin > LONGEST_SENTENCE:
+            end = part.rfind(" ", begin + 1, begin + LONGEST_SENTENCE)
             if end < 0:
-                end = begin + LONGEST
+                end = begin + LONGEST_SENTENCE
             yield part[begin:end].strip()
             begin = end
         yield part[begin:].strip()

@@ -46,12 +46,6 @@ class RunSettings(TrainingSettings):
     def __post_init__(self):
         OPTIONS["peak"].check("lr", self.lr)  # of its schedule
         super().__post_init__()
-        for each in fields(self):
-            name, value = each.name, getattr(self, each.name)
-            if each.type in (str, str | None) and value is not each.default:
-                if not isinstance(value, (str, os.PathLike)):
-                    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
-                object.__setattr__(self, name, os.fspath(value))
         model = self.model
         if not isinstance(model, dict):
             raise TypeError(f"model={model!r} is a {type(model).__name__}, expected a dict")
@@ -59,6 +53,14 @@ class RunSettings(TrainingSettings):
             object.__setattr__(self, "model", as_json(model))
         except (TypeError, ValueError) as error:
             raise TypeError(f"model={model!r}, expected what JSON can hold: {error}") from error
+
+    def _make_texts(self, *names):
+        """Make texts of fields that are texts or paths; raise if one is neither."""
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, (str, os.PathLike)):
+                raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected a str")
+            object.__setattr__(self, name, os.fspath(value))
 
     def __repr__(self):
         return brief(self)
@@ -207,6 +209,10 @@ class TranslationSettings(RunSettings):
     average: Literal["last", "best"] = "last"
     n_average: int = 10
 
+    def __post_init__(self):
+        super().__post_init__()
+        self._make_texts("data", "src", "tgt", "preset")
+
     @classmethod
     def from_preset(cls, preset="tiny", **changes):
         """Return the settings of a preset with changes, which must include ``data``."""
@@ -265,6 +271,9 @@ class LanguageSettings(RunSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        self._make_texts("text")
+        if self.held_out is not None:
+            self._make_texts("held_out")
         if unknown := self.model.keys() & {"name", "vocab", "max_len"}:
             why = "which follow from the text and from length: leave them out"
             raise ValueError(f"model has {sorted(unknown)}, {why}")

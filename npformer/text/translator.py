@@ -108,18 +108,9 @@ class Translator:
             another model.
         """
         path = Path(path)
-        result = path / RESULT
-        last = path / LAST
-        has_ended = not last.exists() or result.exists()
         if path.is_dir():
-            path = result if has_ended else last
-        arrays, info = load_checkpoint(path)
-        if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
-            wanted = "expected a file written by train-translation or Translator.save"
-            raise CheckpointError(f"{path} holds no translation model, {wanted}")
-        if not has_ended:
-            advice = f"its training has not ended; --resume it, or take {last}"
-            raise FileNotFoundError(f"there is no {result}: {advice}")
+            path = result_in(path)
+        arrays, info = load_translation(path)
         with refusing(path):
             model = from_description(info["model"], arrays)
             source, target = cls.subwords_in(arrays)
@@ -252,6 +243,26 @@ class Translator:
             "max_len": np.minimum(longest, self.model.max_len),
             "backend": self.backend,
         }
+
+
+def result_in(folder):
+    """The file of the model in the folder of a training; raises if the training has not ended."""
+    result = folder / RESULT
+    last = folder / LAST
+    if last.exists() and not result.exists():
+        load_translation(last)  # raises if it is another training, which has no such file
+        advice = f"its training has not ended; --resume it, or take {last}"
+        raise FileNotFoundError(f"there is no {result}: {advice}")
+    return result
+
+
+def load_translation(path):
+    """The arrays and the ``info`` of a file; raises if it has no translation model."""
+    arrays, info = load_checkpoint(path)
+    if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
+        wanted = "expected a file written by train-translation or Translator.save"
+        raise CheckpointError(f"{path} holds no translation model, {wanted}")
+    return arrays, info
 
 
 def check_subwords(model, source, target):
