@@ -105,13 +105,12 @@ def cosines_of(query, texts, loaded, index, backend):
     """The cosine of each of some sentences with a query, and figures of the vectors that were
     computed for that.
     """
-    encoder, params, tokenizer = loaded
 
     def vectors_of(texts, prompt):
-        return sentence_vectors(encoder, params, tokenizer, texts, backend, prompt=prompt)
+        return sentence_vectors(*loaded, texts, backend, prompt=prompt)
 
-    settings = {"settings": describe(encoder), "texts": text_settings(tokenizer)}
-    of_model = checksum(dict(tree.leaves(params)), settings)
+    settings = {"settings": describe(loaded.model), "texts": text_settings(loaded.tokenizer)}
+    of_model = checksum(dict(tree.leaves(loaded.params)), settings)
     start = time.perf_counter()
     vectors = VectorIndex(index, of_model)
     new = vectors.missing(texts)
@@ -125,17 +124,16 @@ def cosines_of(query, texts, loaded, index, backend):
 
 
 def load_encoder(model):
-    """The encoder, the parameters and the tokenizer of a path; raises if its vectors are not made
-    to compare meanings.
-    """
+    """What a path leads to; raises if its vectors are not made to compare meanings."""
     if model == MODEL:
         check_there("minilm")
-    encoder, params, tokenizer = load_of_others(model, "search")
+    loaded = load_of_others(model, "search")
+    encoder = loaded.model
     if isinstance(encoder, Encoder) and encoder.task in ("classes", "numbers"):
         reason = "whose vectors were trained for its outputs, not to compare meanings"
         advice = "give the folder of a model without an output, such as models/minilm"
         raise UserError(f"{model} holds a classifier, {reason}: {advice}")
-    return encoder, params, tokenizer
+    return loaded
 
 
 def places_of(texts):
