@@ -46,7 +46,7 @@ def main(
     *,
     settings: Annotated[dict, Fields(LanguageSettings, OF_TRAINING)],
     training: TextTraining,
-    model: Annotated[dict, Fields(LanguageModel, OF_MODEL, SMALL, "model")],
+    model: Annotated[dict, Fields(LanguageModel, OF_MODEL, defaults=SMALL, title="model")],
 ):
     """Train a language model.
 
@@ -118,7 +118,7 @@ def train(run, training):
     seconds = training.seconds()
     figures = {"n_steps": run.trainer.n_steps, "seconds": seconds, "n_parameters": n_parameters}
     score = "bits_per_character", "bits per character, held out"
-    training.keep(run, best | figures, "A language model", score)
+    training.write_results(run, best | figures, "A language model", score)
     say(
         f"\n{best['bits_per_character']:.3f} bits per character of the held-out text after step "
         f"{best['step']}, {seconds / 60:.1f} minutes in this run"

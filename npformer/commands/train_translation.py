@@ -52,12 +52,14 @@ OF_RECIPE = "recipe (defaults: the preset's, if none is given here)"
 @command_line
 def main(
     *,
-    settings: Annotated[dict, Fields(TranslationSettings, OF_TRAINING, OF_PRESETS)],
+    settings: Annotated[dict, Fields(TranslationSettings, OF_TRAINING, defaults=OF_PRESETS)],
     preset: Annotated[str | None, Reading(choices=PRESETS)] = None,
     minutes: float | None = None,
     training: TextTraining,
     sizes: SizesOfModel,
-    recipe: Annotated[dict, Fields(TranslationSettings, RECIPE, OF_PRESETS, OF_RECIPE)],
+    recipe: Annotated[
+        dict, Fields(TranslationSettings, RECIPE, defaults=OF_PRESETS, title=OF_RECIPE)
+    ],
 ):
     """Train a translation model.
 
@@ -157,7 +159,7 @@ def train(run, training, minutes):
     result["seconds"] = training.seconds()
     if not run.ranks.is_first:
         return 0
-    training.keep(run, result, title, ("val_bleu", "BLEU, validation, greedy"))
+    training.write_results(run, result, title, ("val_bleu", "BLEU, validation, greedy"))
     report(run, result)
     return 0
 

@@ -30,7 +30,14 @@ SIZES = {  # of a Transformer
 }
 OF_MODEL = "model (defaults: the preset's)"
 SizesOfModel = Annotated[
-    dict, Fields(Transformer, " ".join(SIZES), dict.fromkeys(SIZES, ""), OF_MODEL, SIZES)
+    dict,
+    Fields(
+        Transformer,
+        " ".join(SIZES),
+        defaults=dict.fromkeys(SIZES, ""),
+        title=OF_MODEL,
+        meanings=SIZES,
+    ),
 ]
 
 
@@ -125,7 +132,7 @@ class TextTraining(Watching):
         """Since the command began."""
         return time.perf_counter() - self.began
 
-    def keep(self, run, result, title, score):
+    def write_results(self, run, result, title, score):
         """Write the figures of a training, and draw its log if matplotlib is installed.
 
         ``score`` is the name of a result, and its label.
