@@ -66,6 +66,10 @@ def _room(q, v):
 
 @of_any_layout
 def _attend_backward(heads, dheads, saved, dbias, room, options, part):
+    """Write the gradients of a part of the groups of heads. Returns whether all are finite.
+
+    A group has the heads of queries that share a head of keys and values.
+    """
     # Each record is unpacked once: numba counts each use of a field, and each array that a function
     # gets. So the products of a pair of tiles, which need nearly all of these, stand in the loop.
     q, k, v, out = heads
@@ -114,11 +118,13 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
                     q_tile = q_rows[i, t:]
                     dout_tile = dout_rows[i, t:]
                     dq_tile = dq_rows[i, t:]
-                    of_rows = peak[b, h, t:], total[b, h, t:], row_sums[i, t:]
+                    statistics = peak[b, h, t:], total[b, h, t:], row_sums[i, t:]
                     # scores = scale q kᵀ, ddropped = dout vᵀ
                     multiply_padded(q_tile, k_columns, scores, (m, n, K), scale, False)
                     multiply_padded(dout_tile, v_columns, dweights, (m, n, Kv), one, False)
-                    differentiate(scores, dweights, kept_and_slopes, tile, of_rows, dbias, options)
+                    differentiate(
+                        scores, dweights, kept_and_slopes, tile, statistics, dbias, options
+                    )
                     dropped, dscores = scores, dweights  # it worked in place
                     # dv += droppedᵀ dout, dk += scale dscoresᵀ q, dq += scale dscores k
                     multiply_columns(dropped, dout_tile, dv_tile, (n, Kv, m), one, True)

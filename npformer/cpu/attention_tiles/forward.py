@@ -42,6 +42,7 @@ def _room(q, v):
 
 @of_any_layout
 def _attend(heads, saved, room, options, part):
+    """Write the output of a part of the heads, and what is saved. Returns whether all is finite."""
     # Each record is unpacked once: numba counts each use of a field.
     q, k, v, out = heads
     peak, total = saved

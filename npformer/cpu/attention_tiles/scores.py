@@ -57,17 +57,18 @@ def weigh(x, tile, goes_on, gathered, peak, total, options):
 
 
 @inlined
-def differentiate(x, dx, kept_and_slopes, tile, of_rows, dbias, options):
+def differentiate(x, dx, kept_and_slopes, tile, statistics, dbias, options):
     """Turn scores x into weights after dropout, and gradients dx of those into gradients of the
     scores.
 
-    If the tile has all keys, the row sums are those of its weights. They are divided by the sum of
-    the weights, which is 1 but for rounding, so that the gradients of the scores of a query add up
-    to 0 also in the last digits.
+    The statistics are the peak, the total and the row sum of each query. If the tile has all keys,
+    the row sums are those of its weights. They are divided by the sum of the weights, which is 1
+    but for rounding, so that the gradients of the scores of a query add up to 0 also in the last
+    digits.
     """
     kept = kept_and_slopes[0]
     slopes = kept_and_slopes[1]
-    peak, total, row_sums = of_rows
+    peak, total, row_sums = statistics
     zero = like(options.scale, 0)
     draw = options.draw
     for i in range(tile.n_queries):
