@@ -21,3 +21,11 @@ class Map(NamedTuple):
     panels: np.ndarray  # copies of its columns
     scale: np.ndarray  # of the columns of integers
     bias: np.ndarray
+
+
+def map_of(dtype, weight, bias, panels=None, scale=None):
+    """A ``Map`` of rows of this dtype."""
+    nothing = NOTHING[dtype]
+    panels = nothing if panels is None else panels
+    scale = nothing if scale is None else scale
+    return Map(weight, panels, scale, bias)

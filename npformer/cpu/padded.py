@@ -78,7 +78,7 @@ def _loop(is_transposed):
         for j in range(0, n, columns):
             for i in range(0, m, TILE_ROWS):
                 layout = (i, 1, step) if is_transposed else (i * step, step, 1)
-                _tile(a, layout, b, (j, b.shape[1]), scale, out, depth, i, j, add, no_line)
+                _tile(a, b, out, layout, (j, b.shape[1]), no_line, scale, depth, i, j, add)
 
     return multiply
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE
 from npformer.cpu.few_rows import Matrix, panels_of, record_at
-from npformer.cpu.maps import NOTHING, Map
+from npformer.cpu.maps import NOTHING, Map, map_of
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 
@@ -84,12 +84,11 @@ def _sublayers_of(params, D, d_ff, settings, has_memory, form):
 
 def _map_of(params, n_in, n_out, form):
     weight = params["weight"]
-    nothing = NOTHING[form.dtype]
     bias = _vector(params.get("bias"), n_out, form)
     if not form.is_quantized:
-        return Map(_array(weight, (n_in, n_out), form.dtype), nothing, nothing, bias)
+        return map_of(form.dtype, _array(weight, (n_in, n_out), form.dtype), bias)
     values = _array(weight.values.T, (n_out, n_in), np.int8)
-    return Map(values, nothing, _vector(weight.scale[0], n_out, form), bias)
+    return map_of(form.dtype, values, bias, scale=_vector(weight.scale[0], n_out, form))
 
 
 def _vector(x, n, form):

@@ -2,8 +2,6 @@
 registers.
 """
 
-from collections import namedtuple
-
 from llvmlite import ir
 from numba import void
 from numba.core import cgutils
@@ -22,12 +20,10 @@ from npformer.cpu.llvm import (
 )
 
 UNROLLED = 4  # steps of the loop
-# The arguments of ``tile`` as values in LLVM.
-Arguments = namedtuple("Arguments", "a a_layout b b_layout scale out depth i j add fetched")
 
 
 def tile_of(n_rows, width, fetches):
-    """``tile(a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched)``, for n_rows by
+    """``tile(a, b, out, a_layout, b_layout, fetched, scale, depth, i, j, add)``, for n_rows by
     ``width`` vectors.
 
     It computes a tile of out = scale a b from row i and column j on, or adds to it. The numbers of
@@ -40,18 +36,21 @@ def tile_of(n_rows, width, fetches):
     """
 
     @intrinsic
-    def tile(typing_context, a, a_layout, b, b_layout, scale, out, depth, i, j, add, fetched):
+    def tile(typing_context, a, b, out, a_layout, b_layout, fetched, scale, depth, i, j, add):
+        kinds = a, b, out, a_layout, b_layout, fetched, a.dtype, depth, i, j, add
+
         def generate(context, builder, signature, arguments):
-            values = Arguments(*arguments)
-            arrays = (values.a, values.b, values.out)
-            a_array, b_array, out_array = arrays_of(context, builder, (a, b, out), arrays)
+            *values, a_layout, b_layout, fetched, scale, depth, i, j, add = arguments
+            a_array, b_array, out_array = arrays_of(context, builder, (a, b, out), values)
             vector = vector_of(context, a.dtype)
-            row_starts, column_step = _starts_of(builder, a_array, values.a_layout, n_rows)
-            vectors_at = _reader_of_b(builder, b_array, values, vector, width, fetches)
-            rows = rows_of(builder, out_array, values.i, WORD(1), n_rows)
+            row_starts, column_step = _starts_of(builder, a_array, a_layout, n_rows)
+            vectors_at = _reader_of_b(
+                builder, b_array, b_layout, fetched if fetches else None, vector, width
+            )
+            rows = rows_of(builder, out_array, i, WORD(1), n_rows)
             places = []
             for row in rows:
-                start = cgutils.get_item_pointer(context, builder, out, out_array, [row, values.j])
+                start = cgutils.get_item_pointer(context, builder, out, out_array, [row, j])
                 places += _vectors_from(builder, start, vector, width)
             sums = new_sums(builder, vector, n_rows * width)
 
@@ -64,11 +63,10 @@ def tile_of(n_rows, width, fetches):
                     for y in ys:
                         add_product(builder, next(totals), x, y)
 
-            _for_each(builder, values.depth, add_products)
-            _finish(builder, sums, repeated(builder, values.scale, vector), places, values.add)
+            _for_each(builder, depth, add_products)
+            _finish(builder, sums, repeated(builder, scale, vector), places, add)
             return context.get_dummy_value()
 
-        kinds = a, a_layout, b, b_layout, a.dtype, out, depth, i, j, add, fetched
         return void(*kinds), generate
 
     return tile
@@ -82,15 +80,17 @@ def _starts_of(builder, array, layout, n_rows):
     return [builder.gep(start, [step]) for step in steps], column_step
 
 
-def _reader_of_b(builder, array, values, vector, width, fetches):
-    """``vectors_at(k)``, which reads row k of b in the tile, and fetches a line beside it."""
-    first, row_step = cgutils.unpack_tuple(builder, values.b_layout)
-    first_fetched, fetch_step = cgutils.unpack_tuple(builder, values.fetched)
+def _reader_of_b(builder, array, layout, fetched, vector, width):
+    """``vectors_at(k)``, which reads row k of b in the tile, and fetches a line beside it if
+    ``fetched`` is given.
+    """
+    first, row_step = cgutils.unpack_tuple(builder, layout)
     start = builder.gep(array.data, [first])
 
     def vectors_at(k):
         row = builder.gep(start, [builder.mul(k, row_step)])
-        if fetches:
+        if fetched is not None:
+            first_fetched, fetch_step = cgutils.unpack_tuple(builder, fetched)
             ahead = builder.add(first_fetched, builder.mul(k, fetch_step))
             _fetch(builder, builder.gep(start, [ahead]))
         pointers = _vectors_from(builder, row, vector, width)

@@ -5,7 +5,7 @@ A thread computes all heads of queries that share one of keys and values, as the
 gradients.
 """
 
-import itertools
+from itertools import chain, islice
 
 import numpy as np
 
@@ -60,8 +60,8 @@ def _room(q, v):
     shapes_of_pair = [(m, n), (m, n), (2, n)]
     shapes_of_sums = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
     groups = (shapes_of_queries, shapes_of_keys, shapes_of_pair, shapes_of_sums)
-    matrices = iter(with_room(itertools.chain(*groups), q.dtype))
-    return tuple(tuple(itertools.islice(matrices, len(shapes))) for shapes in groups)
+    matrices = iter(with_room(chain(*groups), q.dtype))
+    return tuple(tuple(islice(matrices, len(shapes))) for shapes in groups)
 
 
 @of_any_layout
@@ -110,9 +110,11 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
             for i in range(n_shared):
                 h = g * n_shared + i
                 for t in range(0, T, QUERIES):
-                    tile = _tile_at(b, h, t, s, n_keys, (H, T, S), options.causal)
-                    m = tile.n_queries
-                    n = tile.n_keys
+                    m = min(QUERIES, T - t)
+                    n_seen = n_visible(t + m - 1, T, S, options.causal) - s
+                    # Gradients are written in whole tiles of rows.
+                    n = min(n_keys, -(-n_seen // TILE_ROWS) * TILE_ROWS)
+                    tile = Tile(b, h, t, s, m, n, H, T, S)
                     if n <= 0 or is_hidden(options.keep_mask, tile):
                         continue
                     q_tile = q_rows[i, t:]
@@ -138,17 +140,6 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
             for t in range(0, T, QUERIES):
                 finite &= edges_are_finite(dq_head[t : t + QUERIES])
     return finite
-
-
-@inlined
-def _tile_at(b, h, t, s, n_keys, sizes, causal):
-    """The queries from t on, and of the keys from s on those that any of these queries sees."""
-    H, T, S = sizes
-    m = min(QUERIES, T - t)
-    n_seen = n_visible(t + m - 1, T, S, causal) - s
-    # Gradients are written in whole tiles of rows.
-    n = min(n_keys, -(-n_seen // TILE_ROWS) * TILE_ROWS)
-    return Tile(b, h, t, s, m, n, H, T, S)
 
 
 @inlined

@@ -86,9 +86,9 @@ def _multiply_tile(panel, b, b_layout, fetched, out, depth, i, j):
     one = like(panel[0], 1)
     adds = False
     if len(panel) == 4 * depth:
-        _tile_4(panel, (0, 1, 4), b, b_layout, one, out, depth, 4 * i, j, adds, fetched)
+        _tile_4(panel, b, out, (0, 1, 4), b_layout, fetched, one, depth, 4 * i, j, adds)
     else:
-        _tile_6(panel, (0, 1, 6), b, b_layout, one, out, depth, 6 * i, j, adds, fetched)
+        _tile_6(panel, b, out, (0, 1, 6), b_layout, fetched, one, depth, 6 * i, j, adds)
 
 
 def columns_in_panels(matrices):

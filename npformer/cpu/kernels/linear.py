@@ -8,7 +8,7 @@ from npformer.cpu.backend import kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.few_rows import JIT, WORTH_IT, multiply_few_rows, panels_of, team_for
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.maps import NOTHING, Map
+from npformer.cpu.maps import NOTHING, map_of
 from npformer.cpu.rows import add_row
 from npformer.cpu.sums import add_rows
 from npformer.quantized import Quantized
@@ -45,18 +45,17 @@ def few_rows_linear(weight, bias, max_rows, n_steps):
     width = weight.shape[1]
     if dtype not in BLAS or (bias is not None and bias.dtype != dtype):
         return None
-    nothing = NOTHING[dtype]
-    bias = nothing if bias is None else _suited(bias)
+    bias = NOTHING[dtype] if bias is None else _suited(bias)
     if isinstance(weight, Quantized):
         integers = np.ascontiguousarray(weight.values.T)
         scale = np.ascontiguousarray(weight.scale.ravel())
-        arrays = Map(weight=integers, panels=nothing, scale=scale, bias=bias)
+        arrays = map_of(dtype, integers, bias, scale=scale)
     else:
         matrix = _as_matrix(_suited(weight))
         [panels] = panels_of([matrix], max_rows, n_steps)
         if not len(panels):
             return None
-        arrays = Map(weight=matrix, panels=panels, scale=nothing, bias=bias)
+        arrays = map_of(dtype, matrix, bias, panels=panels)
 
     def apply(x):
         if x.dtype != dtype:
@@ -76,8 +75,7 @@ if JIT:
 def map_rows(x, weight, bias, y):
     """y = x W + b of rows, or x W if the bias is empty."""
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        nothing = NOTHING[x.dtype]
-        arrays = Map(weight=_as_matrix(weight), panels=nothing, scale=nothing, bias=bias)
+        arrays = map_of(x.dtype, _as_matrix(weight), bias)
         map_few_rows(team_for(x.dtype), x, tuple(arrays), y)
     else:
         by_rows(_map, (x, y), weight, bias)

@@ -160,9 +160,10 @@ def turns_of(cache, rotary, n_rows, K, dtype):
     if rotary is None:
         return np.empty((2, 0, 0), dtype)
     positions = cache.newest_positions
-    of_rotary = rotary.base, rotary.scaling, rotary.llama3
-    turned = turns(positions.tobytes(), positions.dtype, K, *of_rotary, dtype)
-    return np.repeat(turned, n_rows, axis=1) if len(positions) < n_rows else turned
+    rotation = turns(
+        positions.tobytes(), positions.dtype, K, rotary.base, rotary.scaling, rotary.llama3, dtype
+    )
+    return np.repeat(rotation, n_rows, axis=1) if len(positions) < n_rows else rotation
 
 
 @kernel
