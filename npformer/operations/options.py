@@ -216,12 +216,6 @@ def _check_names(values, names, owner, others=()):
             raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {expected}")
 
 
-def choices_of(dataclass):
-    """The choices of each field of a dataclass that has some."""
-    kinds = {field.name: _kind_of(field.type)[0] for field in fields(dataclass)}
-    return {name: get_args(kind) for name, kind in kinds.items() if get_origin(kind) is Literal}
-
-
 @cache  # as settings are made in each step of decoding
 def _checks_of(dataclass):
     """(name, check) of each field that has a check."""

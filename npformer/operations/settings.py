@@ -193,20 +193,30 @@ class AttentionSettings(AttentionOptions):
         n_kv_heads = self.n_heads if self.n_kv_heads is None else self.n_kv_heads
         return self.n_heads, n_kv_heads, n_kv_heads
 
+    @property
+    def n_key_heads(self) -> int:
+        """The number of heads G of the keys, and of the values."""
+        return self.parts[1]
+
     @cached_property
-    def of_layer(self) -> dict[str, Any]:
-        """Those that a layer applies before the operation of attention, which would ignore them."""
-        of_operation = {"n_heads", "n_kv_heads", *OF_ATTENTION}
-        return {name: getattr(self, name) for name in changed_fields(self) - of_operation}
+    def n_packed_heads(self) -> int:
+        """The number of heads, H + 2 G, of queries, keys and values together."""
+        return sum(self.parts)
+
+    @cached_property
+    def layer_options(self) -> dict[str, Any]:
+        """The options, by name, that a layer applies before the operation of attention, which would
+        ignore them.
+        """
+        others = {"n_heads", "n_kv_heads", *OF_ATTENTION}
+        return {name: getattr(self, name) for name in changed_fields(self) - others}
 
     @cached_property
     def of_operation(self) -> "AttentionSettings":
-        """The settings of the operation of attention, without those of the layer."""
-        return (
-            AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords())
-            if self.of_layer
-            else self
-        )
+        """The settings that the operation of attention takes."""
+        if not self.layer_options:
+            return self
+        return AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords())
 
     def head_width(self, d_model: int) -> int:
         """The width K of a head in a model of this width.
@@ -240,8 +250,9 @@ class AttentionSettings(AttentionOptions):
 
     def __post_init__(self):
         check_fields(self)
-        if self.n_heads % self.parts[1]:
-            H, G = map(shown, self.parts[:2])
+        if self.n_heads % self.n_key_heads:
+            H = shown(self.n_heads)
+            G = shown(self.n_key_heads)
             raise ValueError(f"n_kv_heads={G}, expected a divisor of n_heads={H}")
 
 

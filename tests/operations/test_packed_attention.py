@@ -55,7 +55,7 @@ class WithAnotherField(AttentionSettings):
     """As if an option of attention had been added in the reference, and nowhere else."""
 
     is_odd: bool = False
-    of_layer = MappingProxyType({})  # which the operation would refuse
+    layer_options = MappingProxyType({})  # which the operation would refuse
 
 
 @EVERY_KERNEL

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ from refusals import refuses
 
 from npformer import ByteNet
 from npformer.models import describe
-from npformer.operations.options import AT_LEAST_1, OPTIONS, choices_of
+from npformer.operations.options import AT_LEAST_1, OPTIONS
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
 
 FIELDS = [field.name for field in fields(TranslationSettings)]
-CHOICES = choices_of(TranslationSettings)
+CHOICES = {
+    field.name: get_args(field.type)
+    for field in fields(TranslationSettings)
+    if get_origin(field.type) is Literal
+}
 TEXTS = ("data", "src", "tgt", "preset")
 COUNTED = AT_LEAST_1, OPTIONS["vocab_size"]
 COUNTS = [name for name in FIELDS if name not in CHOICES and OPTIONS.get(name) in COUNTED]

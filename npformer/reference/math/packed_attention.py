@@ -56,8 +56,9 @@ def check_settings(settings, dropout_key, **others):
 
 def check_operation_settings(settings, **others):
     """Raise for settings that a layer applies before the operation, which would ignore them."""
-    if settings.of_layer:
-        options = ", ".join(f"{name}={shown(value)}" for name, value in settings.of_layer.items())
+    if settings.layer_options:
+        pairs = settings.layer_options.items()
+        options = ", ".join(f"{name}={shown(value)}" for name, value in pairs)
         expected = "without, as layers.self_attention calls the operation"
         raise ValueError(f"settings with {options}: expected {expected}")
 
@@ -131,8 +132,9 @@ def self_attention_backward(
     """
     q, kv = split_qkv(qkv, settings)
     saved = (q, kv, out, peak, total)
-    options = {"bias": bias, "dropout_key": dropout_key}
-    dq, dkv, *dbias = cross_attention_backward(dout, *saved, settings, keep_mask, **options)
+    dq, dkv, *dbias = cross_attention_backward(
+        dout, *saved, settings, keep_mask, bias=bias, dropout_key=dropout_key
+    )
     dqkv = np.concatenate([dq, dkv], axis=-1)
     return (dqkv, *dbias) if dbias else dqkv
 
@@ -207,29 +209,30 @@ def cross_attention_backward(
 
     # Each head on its own. The causal mask is not needed: a masked key has weight 0.
     dheads = split_heads(dout, settings.n_heads)
-    options = {**settings.keywords("causal"), "bias": bias, "dropout_key": dropout_key}
-    dq, dk, dv, *dbias = attention_backward(dheads, q, k, v, weights, **options)
+    options = settings.keywords("causal")
+    dq, dk, dv, *dbias = attention_backward(
+        dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key
+    )
 
     # Side by side, as kv is.
-    _, G, _ = settings.parts
-    dk = merge_heads(added_up(dk, G))
-    dv = merge_heads(added_up(dv, G))
+    dk = merge_heads(added_up(dk, settings.n_key_heads))
+    dv = merge_heads(added_up(dv, settings.n_key_heads))
     dkv = np.concatenate([dk, dv], axis=-1)
     return merge_heads(dq), dkv, *dbias
 
 
 def split_qkv(qkv, settings):
     """Queries (B, T, H·K), and keys with values (B, T, 2·G·K), as views."""
-    H, G, _ = settings.parts
-    K = qkv.shape[-1] // (H + 2 * G)
-    return qkv[..., : H * K], qkv[..., H * K :]
+    K = qkv.shape[-1] // settings.n_packed_heads
+    width = settings.n_heads * K
+    return qkv[..., :width], qkv[..., width:]
 
 
 def split_q_kv(q, kv, settings):
     """The heads of queries, keys and values, as views: (B, H, T, K), and twice (B, G, S, K)."""
-    H, G, _ = settings.parts
+    G = settings.n_key_heads
     heads = split_heads(kv, 2 * G)
-    return split_heads(q, H), heads[:, :G], heads[:, G:]
+    return split_heads(q, settings.n_heads), heads[:, :G], heads[:, G:]
 
 
 def heads_of(q, kv, settings):
@@ -237,9 +240,9 @@ def heads_of(q, kv, settings):
     it: all three have H heads.
     """
     q, k, v = split_q_kv(q, kv, settings)
-    H, G, _ = settings.parts
-    k = np.repeat(k, H // G, axis=1)
-    v = np.repeat(v, H // G, axis=1)
+    n_sharing = settings.n_heads // settings.n_key_heads
+    k = np.repeat(k, n_sharing, axis=1)
+    v = np.repeat(v, n_sharing, axis=1)
     return q, k, v
 
 
