@@ -2,8 +2,8 @@
 
 A contract reads ``arguments -> results``::
 
-    q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask -> out: ... T Kv, weights: ...
-    T S
+    q: ... T K>0, k: ... S K, v: ... S Kv, keep_mask: ~ ... T S mask
+    -> out: ... T Kv, weights: ... T S
 
 ======================= ======================================================================
 ``x: B T 3*H*K``        an array of floats with these axes. A letter has the same size

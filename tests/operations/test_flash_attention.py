@@ -185,9 +185,9 @@ def test_tiles_that_the_causal_mask_hides_are_skipped(longer, monkeypatch):
     expected = [(t, s) for t in range(0, T, 64) for s in range(0, S, 64) if s <= t + 63 + S - T]
     computed = []
 
-    def spy(q, k, keep_mask, bias, causal, queries, keys, **options):
-        computed.append((queries.start, keys.start))
-        return scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options)
+    def spy(q, k, keep_mask, bias, causal, tile, **options):
+        computed.append((tile.queries.start, tile.keys.start))
+        return scores_tile(q, k, keep_mask, bias, causal, tile, **options)
 
     module = sys.modules["npformer.reference.math.flash_attention"]
     scores_tile = module.scores_tile

@@ -40,8 +40,9 @@ def relu_backward(dy: Array, x: Array) -> Array:
 
 @operation("x: ... -> y: ...")
 def gelu(x: Array) -> Array:
-    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016): ½ x (1 + tanh(u)), u = √(2/π)
-    (x + 0.044715 x³).
+    """x Φ(x) in its tanh approximation (Hendrycks and Gimpel 2016).
+
+    y = ½ x (1 + tanh(u)), with u = √(2/π) (x + 0.044715 x³).
 
     This is the function of GPT-2; that of BERT is ``gelu_erf``. The two differ by at most 0.0005.
 

@@ -8,6 +8,7 @@ are large, their logarithm in one number, peak + log(sum), would have no digits 
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from npformer.operations.formula import backward_of, operation
 from npformer.operations.settings import AttentionOptions
 from npformer.reference.math.attention import capped_backward, scale_of, scores_of, summed_to
 from npformer.reference.math.dropout import dropout_keep, kept_scale
+from npformer.reference.math.masks import is_visible
 from npformer.reference.math.product import product
 
 BLOCK = 64  # number of queries, and of keys, in a tile
@@ -67,16 +69,16 @@ def flash_attention(
         peak = peaks[..., queries, None].real  # -inf before the first key
         total = totals[..., queries, None]  # Σ exp(score - peak) over the keys so far
         gathered = out[..., queries, :]  # Σ exp(score - peak) v
-        for keys in blocks(S, stop=queries.stop + S - T if causal else S):
-            scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options)
+        for tile in tiles_of(queries, T, S, causal):
+            scores = scores_tile(q, k, keep_mask, bias, causal, tile, **options)
             old_peak = peak
             peak = np.maximum(old_peak, scores.real.max(axis=-1, keepdims=True))
             shift = np.where(np.isneginf(peak), 0, peak)
             e = np.exp(scores - shift)
             shrink = np.exp(old_peak - shift)
             total = total * shrink + e.sum(axis=-1, keepdims=True)
-            dropped = dropout_tile(e, T, S, queries, keys, dropout_rate, dropout_key)
-            gathered = gathered * shrink + product(dropped, v[..., keys, :])
+            dropped = dropout_tile(e, tile, dropout_rate, dropout_key)
+            gathered = gathered * shrink + product(dropped, v[..., tile.keys, :])
         out[..., queries, :] = gathered / np.where(total == 0, 1, total)
         peaks[..., queries] = peak[..., 0]
         totals[..., queries] = total[..., 0]
@@ -117,6 +119,7 @@ def flash_attention_backward(
     >>> [bool(np.allclose(a, b, rtol=0, atol=1e-12)) for a, b in zip(tiled, whole, strict=True)]
     [True, True, True]
     """
+    scale = scale_of(q.shape[-1], scale)
     options = {"scale": scale, "softcap": softcap}
     T = q.shape[-2]
     S = k.shape[-2]
@@ -125,32 +128,32 @@ def flash_attention_backward(
     dk = np.zeros_like(k, dtype=dtype)
     dv = np.zeros_like(v, dtype=dtype)
     dbias = None if bias is None else np.zeros_like(bias, dtype=dtype)
-    scale = scale_of(q.shape[-1], scale)
     shift = np.where(np.isneginf(peak.real), 0, peak)[..., None]
     divisor = np.where(total == 0, 1, total)[..., None]
 
-    def tile(queries, keys):
+    def weigh(tile):
         """The weights of a tile and their gradients, 0 where a key is masked, even if it is NaN."""
-        scores = scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options)
-        weights = np.exp(scores - shift[..., queries, :]) / divisor[..., queries, :]
-        dweights = dout[..., queries, :] @ transpose(v[..., keys, :])
-        dweights = dropout_tile(dweights, T, S, queries, keys, dropout_rate, dropout_key)
+        scores = scores_tile(q, k, keep_mask, bias, causal, tile, **options)
+        weights = np.exp(scores - shift[..., tile.queries, :]) / divisor[..., tile.queries, :]
+        dweights = dout[..., tile.queries, :] @ transpose(v[..., tile.keys, :])
+        dweights = dropout_tile(dweights, tile, dropout_rate, dropout_key)
         return weights, np.where(weights == 0, 0, dweights)
 
     for queries in blocks(T):
-        tiles = blocks(S, stop=queries.stop + S - T if causal else S)
+        tiles = tiles_of(queries, T, S, causal)
         row_sum = np.zeros_like(dq[..., queries, :1])
-        for keys in tiles:
-            weights, dweights = tile(queries, keys)
+        for tile in tiles:
+            weights, dweights = weigh(tile)
             row_sum += (dweights * weights).sum(axis=-1, keepdims=True)
 
-        for keys in tiles:
-            weights, dweights = tile(queries, keys)
-            dropped = dropout_tile(weights, T, S, queries, keys, dropout_rate, dropout_key)
+        for tile in tiles:
+            keys = tile.keys
+            weights, dweights = weigh(tile)
+            dropped = dropout_tile(weights, tile, dropout_rate, dropout_key)
             dv[..., keys, :] += product(transpose(dropped), dout[..., queries, :])
             dscores = weights * (dweights - row_sum)
             if dbias is not None:
-                dbias_tile = tile_of(dbias, queries, keys)
+                dbias_tile = tile.of(dbias)
                 dbias_tile += summed_to(dscores, dbias_tile.shape)
             if softcap is not None:
                 before = scores_of(q[..., queries, :], k[..., keys, :], scale=scale)
@@ -160,44 +163,58 @@ def flash_attention_backward(
     return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias)
 
 
+class Tile(NamedTuple):
+    """Some of the T queries of an attention, with some of its S keys."""
+
+    queries: slice
+    keys: slice
+    T: int
+    S: int
+
+    def of(self, x):
+        """The view of a mask or bias that covers the tile; its last two axes may have size 1 or be
+        missing. None if there is none.
+        """
+        if x is None:
+            return None
+        view = x[...]
+        if x.ndim > 0 and x.shape[-1] > 1:
+            view = view[..., self.keys]
+        if x.ndim > 1 and x.shape[-2] > 1:
+            view = view[..., self.queries, :]
+        return view
+
+    def positions(self, like):
+        """The positions of the queries, as a column, and those of the keys, as a row."""
+        query = np.arange(self.queries.start, self.queries.stop, like=like)
+        key = np.arange(self.keys.start, self.keys.stop, like=like)
+        return query[:, None], key
+
+
+def tiles_of(queries, T, S, causal):
+    """The tiles of these queries, without those that the causal mask hides."""
+    stop = queries.stop + S - T if causal else S
+    return [Tile(queries, keys, T, S) for keys in blocks(S, stop)]
+
+
 def blocks(length, stop=None):
     """Slices of size ``BLOCK`` that cover 0 ... ``stop``, the last one truncated at ``length``."""
     stop = length if stop is None else stop
     return [slice(start, min(start + BLOCK, length)) for start in range(0, stop, BLOCK)]
 
 
-def scores_tile(q, k, keep_mask, bias, causal, queries, keys, **options):
-    """The scores of one tile: a slice of the queries with a slice of the keys, -inf where they are
-    masked.
-    """
-    q_tile = q[..., queries, :]
-    k_tile = k[..., keys, :]
-    mask_tile = tile_of(keep_mask, queries, keys)
-    bias_tile = tile_of(bias, queries, keys)
-    scores = scores_of(q_tile, k_tile, mask_tile, bias=bias_tile, **options)
+def scores_tile(q, k, keep_mask, bias, causal, tile, **options):
+    """The scores of one tile, -inf where they are masked."""
+    q_tile = q[..., tile.queries, :]
+    k_tile = k[..., tile.keys, :]
+    scores = scores_of(q_tile, k_tile, tile.of(keep_mask), bias=tile.of(bias), **options)
     if causal:
-        T = q.shape[-2]
-        S = k.shape[-2]
-        query, key = places(queries, keys, like=k)
-        scores = np.where(key <= query + S - T, scores, -np.inf)
+        query, key = tile.positions(like=k)
+        scores = np.where(is_visible(query, key, tile.T, tile.S), scores, -np.inf)
     return scores
 
 
-def tile_of(x, queries, keys):
-    """The view of a mask or bias that covers the tile; its last two axes may have size 1 or be
-    missing. None if there is none.
-    """
-    if x is None:
-        return None
-    tile = x[...]
-    if x.ndim > 0 and x.shape[-1] > 1:
-        tile = tile[..., keys]
-    if x.ndim > 1 and x.shape[-2] > 1:
-        tile = tile[..., queries, :]
-    return tile
-
-
-def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
+def dropout_tile(x, tile, rate, dropout_key):
     """``dropout`` of one tile: it drops the entries that ``dropout`` of the whole (..., T, S) array
     would drop.
     """
@@ -205,17 +222,10 @@ def dropout_tile(x, T, S, queries, keys, rate, dropout_key):
         return x
     leading = x.shape[:-2]
     matrix = np.arange(math.prod(leading), like=x).reshape(leading)[..., None, None]
-    query, key = places(queries, keys, like=x)
-    index = (matrix * T + query) * S + key  # of the entry in the whole array, in C order
+    query, key = tile.positions(like=x)
+    index = (matrix * tile.T + query) * tile.S + key  # of the entry in the whole array, in C order
     keep = dropout_keep(index, rate, dropout_key)
     return np.where(keep, x * kept_scale(rate), 0)
-
-
-def places(queries, keys, like):
-    """The positions of the queries of a tile, as a column, and those of its keys, as a row."""
-    query = np.arange(queries.start, queries.stop, like=like)
-    key = np.arange(keys.start, keys.stop, like=like)
-    return query[:, None], key
 
 
 def _dtype(*arrays):

@@ -29,9 +29,13 @@ def gru(
 ) -> tuple[Array, Array]:
     """The states of a gated recurrent unit: h_t = (1 - z) n + z h_{t-1}.
 
-    At step t, with h = h_{t-1}, the reset gate is r = σ(x_r + h U_r), the update gate z = σ(x_z + h
-    U_z), and the candidate state n = tanh(x_n + r (h U_n + b)) (equations 5 to 8 of Cho et al.
-    2014, in the form that cuDNN and PyTorch compute).
+    At step t, with h = h_{t-1}, the reset gate, the update gate and the candidate state are
+
+        r = σ(x_r + h U_r)
+        z = σ(x_z + h U_z)
+        n = tanh(x_n + r (h U_n + b))
+
+    These are equations 5 to 8 of Cho et al. 2014, in the form that cuDNN and PyTorch compute.
 
     Parameters
     ----------

@@ -28,9 +28,15 @@ def lstm(
 ) -> tuple[Array, Array, Array]:
     """The states of a long short-term memory: c_t = f c_{t-1} + i g, h_t = o tanh(c_t).
 
-    At step t, with h = h_{t-1}, the input gate is i = σ(x_i + h U_i), the forget gate f = σ(x_f + h
-    U_f) (added by Gers et al. 2000), the output gate o = σ(x_o + h U_o), and the candidate
-    g = tanh(x_g + h U_g). From c_t to c_{t-1} a gradient is only multiplied by f.
+    At step t, with h = h_{t-1}, the input gate, the forget gate (added by Gers et al. 2000), the
+    output gate and the candidate are
+
+        i = σ(x_i + h U_i)
+        f = σ(x_f + h U_f)
+        o = σ(x_o + h U_o)
+        g = tanh(x_g + h U_g)
+
+    From c_t to c_{t-1} a gradient is only multiplied by f.
 
     Parameters
     ----------

@@ -13,11 +13,10 @@ from npformer.operations.shapes import broadcasts_to
 
 
 def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> Array:
-    """Mask with which each query attends to the keys up to its own position: keep[t,
-    s] = (s <= t + S - T).
+    """Mask with which each query attends to the keys up to its own position.
 
-    If S > T, the queries are the last T of S positions, as in decoding with a cache of the earlier
-    keys.
+    keep[t, s] = (s <= t + S - T). If S > T, the queries are the last T of S positions, as in
+    decoding with a cache of the earlier keys.
 
     Parameters
     ----------
@@ -44,17 +43,21 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     like = np.zeros(0) if like is None else like
     query = np.arange(T, like=like)[:, None]
     key = np.arange(S, like=like)
+    return is_visible(query, key, T, S)
+
+
+def is_visible(query, key, T, S):
+    """Whether queries at these positions, of T, may attend to the keys at these positions, of S."""
     return key <= query + S - T
 
 
 def window_mask(
     length: int, window: int, keep_mask: Array | None = None, *, like: Array | None = None
 ) -> Array:
-    """Mask with which each query attends only to keys at a distance below ``window``: keep[t,
-    s] = (|t - s| < window).
+    """Mask with which each query attends only to keys at a distance below ``window``.
 
-    It has the shape (length, length), after the leading axes of a ``keep_mask``, which is applied
-    too. As for ``causal_mask``, ``like`` tells the library.
+    keep[t, s] = (|t - s| < window). It has the shape (length, length), after the leading axes of a
+    ``keep_mask``, which is applied too. As for ``causal_mask``, ``like`` tells the library.
 
     >>> window_mask(3, 2)
     array([[ True,  True, False],
@@ -84,9 +87,7 @@ def masked(scores, keep_mask, causal):
         scores = np.where(keep_mask, scores, -np.inf)
     if causal:
         T, S = scores.shape[-2:]
-        query = np.arange(T, like=scores)[:, None]
-        key = np.arange(S, like=scores)
-        scores = np.where(key <= query + S - T, scores, -np.inf)
+        scores = np.where(causal_mask(T, S, like=scores), scores, -np.inf)
     return scores
 
 

@@ -59,8 +59,9 @@ def softmax_backward(dy: Array, y: Array, axis: int = -1) -> Array:
 
 @operation("x: ... -> y: ...", check=_check_axis)
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """The logarithm of softmax, computed without the logarithm of a tiny number: x_i - log sum_j
-    exp(x_j).
+    """The logarithm of softmax, computed without the logarithm of a tiny number.
+
+    y_i = x_i - log Σ_j exp(x_j).
 
     A row that consists only of -inf is returned unchanged.
 
