@@ -1,8 +1,8 @@
 """Exercises along the path of the book, with a checker: ``npformer exercises``.
 
-Each exercise is one record in one file of ``npformer.exercises.tasks``: what is asked, the answer,
-typical mistakes with explanations, hints, and the inputs on which a function is compared with what
-is expected.
+Each exercise is one record: what is asked, the answer, typical mistakes with explanations, hints,
+and the inputs on which a function is compared with what is expected. A file of ``tasks`` has one;
+``tracks`` lists those that make a whole model together.
 """
 
 from npformer.exercises.compare import check_function

@@ -54,9 +54,10 @@ class Case:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Exercise:
-    """A function to write or to mend, and how it is checked. It is a `Task` or a `Part`.
+    """A function to write or to mend, and how it is checked.
 
-    Of the attributes, both have those below ``float64_from`` in a way of their own.
+    It is a `Task`, which stands alone, or a `Part`, which is a function of a page. A task is given
+    the attributes from ``answer`` on, or makes them; a part takes them from its page.
 
     Attributes
     ----------
