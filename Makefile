@@ -156,7 +156,7 @@ clean:  ## remove what the other targets made, but for runs/, data/ and models/
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One environment for all of these targets: each adds the extras that it needs.
-$(VENV)/with-%: pyproject.toml
+$(VENV)/with-%: setup.cfg pyproject.toml
 	@echo "once: packages are installed into $(VENV), up to a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/$(BIN)/python $(INSTALL) --editable '.[$*]'
@@ -172,7 +172,7 @@ EXTRAS_gpu13 := dev,cuda13x
 
 # On Linux, PyPI's PyTorch comes with gigabytes of GPU libraries. If pip is told of a folder of wheels (PIP_FIND_LINKS)
 # that has one, that is taken; else PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu saves the download.
-$(VENV)-%/ready: pyproject.toml
+$(VENV)-%/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(if $(filter torch bench,$*),$(@D)/$(BIN)/python $(INSTALL) --no-index --no-deps torch 2> /dev/null || true)
 	$(@D)/$(BIN)/python $(INSTALL) --editable '.[$(EXTRAS_$*)]'
