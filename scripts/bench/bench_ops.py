@@ -28,7 +28,8 @@ from scripts.bench.options import Backends, left_out, some, usually
 from scripts.bench.turns import Workload, measured, rate
 
 import npformer as nf
-from npformer.gradients.cases import Case, Drawn
+from npformer.gradients.case import Case
+from npformer.gradients.drawing import Drawn
 
 B, T, D, H, F, V = 32, 30, 512, 8, 2048, 16_000
 R, K = B * T, D // H  # number of rows (tokens), width of a head

@@ -31,7 +31,8 @@ from scripts.bench.options import some
 from scripts.bench.report import print_table
 
 from npformer import get_backend, reference
-from npformer.gradients.cases import Case, Drawn, cast, draw
+from npformer.gradients.case import Case
+from npformer.gradients.drawing import Drawn, cast, draw
 
 
 class Hard(NamedTuple):

@@ -12,7 +12,8 @@ from on_gpu import MISSING, ON_GPU, gpu
 from results import run
 
 from npformer import reference
-from npformer.gradients.cases import CASES, cast
+from npformer.gradients.cases import CASES
+from npformer.gradients.drawing import cast
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 

@@ -10,7 +10,7 @@ from tested import npf
 from scripts.measure.measure_accuracy import HARD, errors_of
 
 from npformer import reference
-from npformer.gradients.cases import cast
+from npformer.gradients.drawing import cast
 
 
 @pytest.mark.skipif(

@@ -27,7 +27,8 @@ from results import (
 from tested import npf
 
 from npformer import reference
-from npformer.gradients.cases import CASES, SIZES
+from npformer.gradients.cases import CASES
+from npformer.gradients.drawing import SIZES
 from npformer.operations.contract import letters_of, may_be_none
 from npformer.operations.shapes import match, shape_of
 

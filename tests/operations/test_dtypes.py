@@ -21,7 +21,7 @@ from results import (
 from tested import npf
 
 from npformer import cpu
-from npformer.gradients.cases import cast
+from npformer.gradients.drawing import cast
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 

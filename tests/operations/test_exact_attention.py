@@ -11,7 +11,7 @@ from on_gpu import ON_GPU, smaller
 from results import BACKENDS, attend, normal
 
 from npformer import reference
-from npformer.gradients.cases import cast
+from npformer.gradients.drawing import cast
 
 pytestmark = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"

@@ -19,7 +19,9 @@ from numpy.testing import assert_array_equal
 from results import FIRST, run, written_by
 
 from npformer import cpu, reference
-from npformer.gradients.cases import CASES, SIZES, Case, Drawn
+from npformer.gradients.case import Case
+from npformer.gradients.cases import CASES
+from npformer.gradients.drawing import SIZES, Drawn
 from npformer.operations.contract import letters_of
 
 LAYOUTS = [x for name, x in vars(layouts).items() if isfunction(x) and not name.startswith("_")]

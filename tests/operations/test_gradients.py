@@ -1,14 +1,17 @@
 """Every backward pass is the derivative of its forward pass."""
 
 import sys
+from functools import wraps
 
 import numpy as np
 import pytest
 from oracles import assert_close
 
 from npformer import reference
-from npformer.gradients import CENTRAL_STEP, cotangent, gradcheck
-from npformer.gradients.cases import CASES, INVERSE, SIZES
+from npformer.gradients import CENTRAL_STEP, GradientError, cotangent, gradcheck
+from npformer.gradients.case import INVERSE
+from npformer.gradients.cases import CASES
+from npformer.gradients.drawing import SIZES
 
 DIFFERENTIABLE = [case for case in CASES if case.is_differentiable]
 SMALLER = {11: 4, 13: 6, 17: 8, 19: 9, 23: 10, 67: 5, 71: 7}  # each number costs a forward pass
@@ -43,6 +46,20 @@ def test_gradient(case, monkeypatch):
             slope = np.dot((1, -8, 8, -1), values) / (12 * CENTRAL_STEP)
             error = abs(slope - np.sum(gradient * direction))
             assert error <= 1e-8 * max(size, 1e-3 * max(largest)), name
+
+
+def test_a_gradient_too_many_is_an_error(monkeypatch):
+    backward = reference.softmax_backward
+
+    @wraps(backward)
+    def with_one_more(**arguments):
+        return backward(**arguments), np.zeros(3)
+
+    case = next(case for case in CASES if case.operation == "softmax")
+    monkeypatch.setattr(reference, "softmax_backward", with_one_more)
+    f, f_backward, args = case.derivative()
+    with pytest.raises(GradientError, match="returned 2 gradients for 1 arguments"):
+        gradcheck(f, f_backward, args.values())
 
 
 def test_every_backward_has_a_case():

@@ -11,7 +11,7 @@ from results import FIRST, FLOATS, arguments_of, normal, params_of_score, run
 from tested import npf
 
 from npformer.gradients import gradcheck
-from npformer.gradients.cases import cast
+from npformer.gradients.drawing import cast
 from npformer.reference.math.scores import SCORES
 
 B, T, S, K, KV, A = 2, 5, 7, 11, 13, 17

@@ -28,7 +28,8 @@ from npformer import (
     tree,
 )
 from npformer.arrays import underflow_is_zero
-from npformer.gradients.cases import CASES, cast
+from npformer.gradients.cases import CASES
+from npformer.gradients.drawing import cast
 from npformer.models import LowRank
 from npformer.training import average
 
