@@ -188,7 +188,7 @@ class Loop:
                 if trainer.n_steps % self.loop_settings.save_every == 0:
                     self.save()
                 is_stopped = self._is_stopped_by(callbacks)
-                if self._is_left_less_than(0):
+                if self._time_left_is_below(0):
                     break
             if not is_stopped:  # the batches, the patience or the time have ended
                 self._validate_if_due(trainer.n_steps, is_shown)  # as this step is the last
@@ -206,7 +206,7 @@ class Loop:
 
         def wishes_to_stop():
             wishes = [callback(self.trainer, self.trainer.last) for callback in callbacks]
-            # Only True stops: a callback may return a number, such as what ``print`` has written.
+            # Only True stops: a callback may return a number, as ``file.write`` does.
             return any(wish is True or wish is np.True_ for wish in wishes)
 
         return any(self.ranks.results(wishes_to_stop))
@@ -290,11 +290,11 @@ class Loop:
             return
         is_due = step == last_step or (every is not None and step % every == 0)
         # If half of the time is over, and nobody knows how long a validation takes, one is made.
-        if is_due or (not self.slowest and self._is_left_less_than(1 / 2)):
+        if is_due or (not self.slowest and self._time_left_is_below(1 / 2)):
             self.save()  # a validation takes a while; if it is interrupted, no step is lost
             self.validate(is_shown)
 
-    def _is_left_less_than(self, share):
+    def _time_left_is_below(self, share):
         """Whether, on any rank, less than a share of the minutes is left.
 
         The time of the last validations, as far as it is known, is not counted as left.

@@ -26,7 +26,8 @@ from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import attempted, share_of
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.flat import FlatOptimizer
-from npformer.training.shards import GradientTree, OverShards, loss_of_batch
+from npformer.training.shards import GradientTree, OverShards
+from npformer.training.step import sum_of_losses
 
 
 class OverRanks(OverShards):
@@ -35,8 +36,8 @@ class OverRanks(OverShards):
     Each rank computes its shards as ``OverShards`` does, and sends its sums to the others in the
     last batch of a step. Then it has the sum of all ranks for the numbers that it updates, in
     ``state.flat_grads``. If the model gives its gradients early, they are sent while others are
-    computed. The loss is that of all ranks together. A rank with an error sends what it has, for
-    which the others wait; then all raise the error.
+    computed. The total is the loss of all ranks together. A rank with an error sends what it has,
+    for which the others wait; then all raise the error.
 
     A step brings (n - 1)/n of the gradient's bytes to each of n ranks, and more if a rank has
     several subtrees: for each of them but the first, it sends, and keeps, another flat array.
@@ -50,7 +51,10 @@ class OverRanks(OverShards):
         self.divided = DividedArray(sharding.device, self.flat, chunks)
 
     def __call__(self, params, batch, dropout_key, options, is_first, is_last):
-        """Compute a batch, and return its loss."""
+        """Compute a batch; return the losses of this rank's shards and None, or None and an error.
+
+        The losses of all batches are exchanged together, as each exchange takes its time.
+        """
         shards = self.sharding.shards(batch, dropout_key)
         n_shards = len(shards)
         mine = self.ranks.my_share(shards)
@@ -68,7 +72,14 @@ class OverRanks(OverShards):
         losses, error = attempted(losses_of_mine)
         if gradients.exchange is not None:  # the others wait for what this rank sends
             gradients.exchange.finish()
-        return loss_of_batch(chain(*self.ranks.gather(losses, error)))
+        return losses, error
+
+    def total(self, results):
+        """The loss of a step, of the results of its batches; raises if a rank has an error."""
+        error = next((error for _, error in results if error is not None), None)
+        of_ranks = self.ranks.gather([losses for losses, _ in results], error)
+        losses_of_batches = [chain(*of_batch) for of_batch in zip(*of_ranks, strict=True)]
+        return sum_of_losses(map(sum_of_losses, losses_of_batches))
 
     def sums_of_subtrees(self, n_shards):
         """The sums of the only batch of a step, of so many shards, which are sent as they come.

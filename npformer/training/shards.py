@@ -11,6 +11,7 @@ from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
 from npformer.training.intake import GradientIntake
+from npformer.training.step import sum_of_losses
 
 # What a shard costs beside its rows, in entries of the largest array of a batch that one could
 # compute in the same time: it reads all parameters and writes their gradients,
@@ -84,12 +85,14 @@ class OverShards:
     def __init__(self, loss_and_grad, state, sharding):
         self.loss_and_grad, self.state, self.sharding = loss_and_grad, state, sharding
 
+    total = staticmethod(sum_of_losses)
+
     def __call__(self, params, batch, dropout_key, options, is_first, is_last):
         """Compute a batch, and return its loss."""
         shards = self.sharding.shards(batch, dropout_key)
         sums = {(0, len(shards)): self.state.flat_grads}
         gradients = GradientTree(self.state.slots, sums, is_first)
-        return loss_of_batch(self.losses(shards, len(shards), gradients, params, options))
+        return sum_of_losses(self.losses(shards, len(shards), gradients, params, options))
 
     def losses(self, shards, n_shards, gradients, params, options):
         """Compute some of the ``n_shards`` of a batch, and return the loss of each.
@@ -108,11 +111,6 @@ class OverShards:
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
             return [loss_of(shards[0])]
         return self.sharding.device.run_shards(loss_of, shards)
-
-
-def loss_of_batch(losses):
-    """The sum of the losses of shards, of which each was divided by the targets of all batches."""
-    return sum(losses, np.float64(0))
 
 
 class GradientTree:

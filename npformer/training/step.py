@@ -41,7 +41,8 @@ def training_step(
     numbers : Numbers, or an array of the device with them
     ops : Ops
     loss_and_grad : WholeBatch, OverShards or OverRanks
-        Returns the loss of a batch, and writes its gradients into ``state.flat_grads``.
+        Computes a batch, and writes its gradients into ``state.flat_grads``. Its ``total`` is the
+        loss of the step, of what it has returned for each batch.
     optimizer : FlatOptimizer
     options : dict
         Further options of the model's ``loss_and_grad``.
@@ -58,14 +59,15 @@ def training_step(
     options = options | {"n_tokens": n_targets, "backend": ops}
     if state.precision.has_loss_scale:  # others are not asked to take this option
         options["loss_scale"] = loss_scale
-    loss = np.float64(0)
+    losses = []
     for i, batch in enumerate(batches):
         is_first = i == 0
         is_last = i + 1 == len(batches)
         batch_key = derive_key(key, i)
         # The gradients of the first batch overwrite those of the last step in state.flat_grads, the
         # others are added to them. All are divided by the targets of all batches.
-        loss = loss + loss_and_grad(state.params, batch, batch_key, options, is_first, is_last)
+        losses.append(loss_and_grad(state.params, batch, batch_key, options, is_first, is_last))
+    loss = loss_and_grad.total(losses)
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
@@ -87,6 +89,11 @@ def are_usable(loss, norm, clip_norm, dtype):
     return np.isfinite(loss) & np.isfinite(norm) & (clipped < largest)
 
 
+def sum_of_losses(losses):
+    """The sum of losses, each of which was divided by the number of targets of all batches."""
+    return sum(losses, np.float64(0))
+
+
 class WholeBatch:
     """The loss and the gradients of a batch, for a training that does not divide it.
 
@@ -99,6 +106,8 @@ class WholeBatch:
     def __init__(self, loss_and_grad, state):
         self.loss_and_grad, self.slots = loss_and_grad, state.slots
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
+
+    total = staticmethod(sum_of_losses)
 
     def __call__(self, params, batch, dropout_key, options, is_first, is_last):
         """Compute a batch, and return its loss."""
