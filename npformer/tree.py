@@ -40,6 +40,15 @@ def first_leaf(tree: Any) -> Any:
     return None
 
 
+def is_in(path: str, name: str) -> bool:
+    """Whether the path of a leaf is ``name`` or begins with it.
+
+    >>> is_in("encoder.0.attention", "encoder.0"), is_in("encoder.01.attention", "encoder.0")
+    (True, False)
+    """
+    return f"{path}.".startswith(f"{name}.")
+
+
 def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The nested dict with these (path, array) pairs, the inverse of ``leaves``.
 

@@ -154,13 +154,13 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
     """
     leaves = tree.leaves(params)
     for name in frozen:
-        if not any(is_in(path, name) for path, _ in leaves):
+        if not any(tree.is_in(path, name) for path, _ in leaves):
             such = f"such as {leaves[0][0]!r} or {list(params)}"
             raise ValueError(f"frozen has {name!r}, expected paths of parameters {such}")
 
     def kind_of(leaf):
         path, x = leaf
-        return any(is_in(path, name) for name in frozen), decays(x)
+        return any(tree.is_in(path, name) for name in frozen), decays(x)
 
     pieces = []
     stop = 0
@@ -172,12 +172,3 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
         what = f"frozen={list(frozen)} includes all parameters"
         raise ValueError(f"{what}, expected some that are trained")
     return pieces
-
-
-def is_in(path, name):
-    """Whether a path is ``name`` or begins with it.
-
-    >>> is_in("encoder.0.attention", "encoder.0"), is_in("encoder.01.attention", "encoder.0")
-    (True, False)
-    """
-    return f"{path}.".startswith(f"{name}.")

@@ -213,7 +213,7 @@ def frozen(subject):
 def is_as_drawn(subject, name, new):
     """Whether the arrays below a path are those of a new model."""
     leaves = subject.params_by_path.items()
-    arrays = {path: x for path, x in leaves if f"{path}.".startswith(f"{name}.")}
+    arrays = {path: x for path, x in leaves if tree.is_in(path, name)}
     vectors = [x for x in arrays.values() if x.ndim == 1]
     if vectors:
         return all(np.isin(x, (0, 1)).all() for x in vectors)
