@@ -8,6 +8,7 @@ from npformer.operations.explain import Listing
 SURE = "certain"
 LIKELY = "likely"
 
+# Findings that are often hidden together.
 UNLEARNED = "one batch is not learned, stuck, overfitting"
 RATES = "rate too large, rate too small"
 GRADIENT = "wrong gradient, no gradient"
@@ -210,10 +211,11 @@ def read_table(text):
         row = PARAGRAPH.fullmatch(paragraph)
         if row is None:
             raise ValueError(f"no paragraph of a finding: {paragraph}")
-        name = row["name"]
-        table[name] = Finding(name, "", row["sure"], row["why"], row["what_to_do"])
-        if row["hides"]:
-            consequences[name] = row["hides"].split(", ")
+        about = row.groupdict()
+        hidden = about.pop("hides")
+        table[row["name"]] = Finding(seen="", **about)
+        if hidden:
+            consequences[row["name"]] = hidden.split(", ")
     return table, consequences
 
 

@@ -29,24 +29,29 @@ def numbers(subject):
 def answers(subject):
     """Whether targets differ, and have to be computed."""
     rows = subject.all_rows
-    counted = rows.targets[rows.counted]
-    if len(counted) >= FEW and (counted == counted[:1]).all():
-        yield sign("nothing to learn", f"the targets that count are all {counted[:1]}")
-    elif not len(counted):
-        yield sign("nothing to learn", "no target counts")
-    elif rows.inputs[0].ndim > 1 and (~rows.seen()).all(axis=1).mean() > 0.5:
-        message = "more than half of the rows of the input are nothing but padding"
+    message = why_nothing_to_learn(subject, rows)
+    if message:
         yield sign("nothing to learn", message)
-    elif subject.interface.causal is not None and subject.interface.n_answers > 9:
-        counts = np.bincount(counted)
-        share = counts.max() / counted.size
-        if share > 0.6:
-            message = f"{share:.0%} of the targets are {counts.argmax()}"
-            yield sign("nothing to learn", message)
     if getattr(subject.architecture, "task", None) == "words":
         yield from words_in_the_input(rows)
     if rows.inputs[0].dtype.kind == "f" and not subject.interface.by_position:
         yield from numbers_in_the_input(rows)
+
+
+def why_nothing_to_learn(subject, rows):
+    """A message if one answer is right for all inputs, or if there is none."""
+    counted = rows.targets[rows.counted]
+    if len(counted) >= FEW and (counted == counted[:1]).all():
+        return f"the targets that count are all {counted[:1]}"
+    if not len(counted):
+        return "no target counts"
+    if rows.inputs[0].ndim > 1 and (~rows.seen()).all(axis=1).mean() > 0.5:
+        return "more than half of the rows of the input are nothing but padding"
+    if subject.interface.causal is not None and subject.interface.n_answers > 9:
+        counts = np.bincount(counted)
+        if counts.max() > 0.6 * counted.size:
+            return f"{counts.max() / counted.size:.0%} of the targets are {counts.argmax()}"
+    return None
 
 
 def words_in_the_input(rows):
