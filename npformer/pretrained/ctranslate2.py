@@ -43,10 +43,8 @@ SUPPORTED: dict[str, tuple] = {
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
     "rotary": (None,),
 }
-WRITTEN = {
-    *EXPRESSED,
-    "norm_type",
-}  # but ``forced_eos_id``, as a translation always ends there
+# Not what ``forced_eos_id`` says, as a translation always ends there.
+WRITTEN = EXPRESSED | {"norm_type"}
 PADDING_LOGIT = -1e9  # the logit of padding
 
 

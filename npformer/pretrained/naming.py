@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ class Naming:
     heads: tuple[str, ...]
     has_linear_transposed = True  # a linear map of theirs is (out, in)
 
-    def check_settings(self, model: Any, expressed: Collection[str]) -> None:
+    def check_settings(self, model: Any, expressed: set[str]) -> None:
         """Raise if a model of ours has settings that no model in these files has.
 
         ``expressed`` are the settings that differ between the models, as files or users say.

@@ -20,7 +20,7 @@ TORCH_POSITIONS = (*SINES, "learned", "none")  # which the program adds, or noth
 NEAR = 0.01  # the rounding of a sine in bfloat16
 # Settings of ours. Of these a state dict says what its shapes show. The others are given to
 # ``load``, as they are to nn.Transformer.
-EXPRESSED = (
+EXPRESSED = {
     "src_vocab",
     "tgt_vocab",
     "d_model",
@@ -37,7 +37,7 @@ EXPRESSED = (
     "positions",
     "scale_embeddings",
     "forced_eos_id",
-)
+}
 
 
 def tensors_of_state(state):
@@ -323,12 +323,12 @@ def n_layers(tensors, prefix):
 
 def kind_of_sines(stored):
     """The name of the table of sines that a tensor holds, or None."""
-    shape = [size for size in stored.shape if size != 1]
-    if len(shape) != 2 or shape[1] % 2:
+    stored = without_axes_of_one(stored)
+    if len(stored.shape) != 2 or stored.shape[1] % 2:
         return None
-    table = np.asarray(stored.rows(slice(None)), np.float32).reshape(shape)
+    table = np.asarray(stored.rows(slice(None)), np.float32)
     for kind, order in SINES.items():
-        if np.abs(table - sinusoidal_encoding(*shape, order)).max(initial=0) < NEAR:
+        if np.abs(table - sinusoidal_encoding(*stored.shape, order)).max(initial=0) < NEAR:
             return kind
     return None
 

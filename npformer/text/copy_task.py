@@ -66,13 +66,11 @@ class CopyTask:
         It is a function of (seed, step).
         """
         step = check_int("step", step, at_least=0)
-        return self._pack(self._draw([0, step], size, self.min_len, self.max_len, held_out=False))
+        return self._draw([0, step], size, self.min_len, self.max_len, held_out=False)
 
     def held_out(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ``size`` different sequences that are in no training batch, as (src, tgt)."""
-        return self._pack(
-            self._draw([1], size, self.min_len, self.max_len, held_out=True, distinct=True)
-        )
+        return self._draw([1], size, self.min_len, self.max_len, held_out=True, distinct=True)
 
     def longer(self, size: int, extra: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return ``size`` sequences that are longer than any in training.
@@ -80,8 +78,7 @@ class CopyTask:
         They have max_len + 1 ... max_len + extra symbols.
         """
         extra = check_int("extra", extra, at_least=1)
-        lengths = self.max_len + 1, self.max_len + extra
-        return self._pack(self._draw([2], size, *lengths, held_out=True))
+        return self._draw([2], size, self.max_len + 1, self.max_len + extra, held_out=True)
 
     def _draw(self, key, size, min_len, max_len, held_out, distinct=False):
         rng = np.random.default_rng([self.seed, *key])
@@ -96,7 +93,7 @@ class CopyTask:
                 before.add(sequence.tobytes())
                 sequences.append(sequence)
                 if len(sequences) == size:
-                    return sequences
+                    return self._pack(sequences)
         lengths = f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}"
         what = f"{size} {'held-out' if held_out else 'training'} sequences"
         expected = "more symbols or longer sequences"
