@@ -43,7 +43,7 @@ SUPPORTED: dict[str, tuple] = {
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
     "rotary": (None,),
 }
-# Not what ``forced_eos_id`` says, as a translation always ends there.
+# All of them are written but ``forced_eos_id``: a translation there always ends with that token.
 WRITTEN = EXPRESSED | {"norm_type"}
 PADDING_LOGIT = -1e9  # the logit of padding
 
