@@ -22,7 +22,7 @@ def decode_layer(ops, params, x, settings, cache, memory=None, dropout_key=None)
         x = _attend_to_earlier(ops, params, x, settings, cache, key1)
         x, _ = feed_forward_sublayer(ops, params, x, settings, key2)
     else:
-        x = _attend_to_earlier(ops, params, x, settings.of_decoder, cache, key1)
+        x = _attend_to_earlier(ops, params, x, settings.as_decoder, cache, key1)
         x = _attend_to_memory(ops, params, x, settings, memory, key2)
         x, _ = feed_forward_sublayer(ops, params, x, settings, key3)
     return x
@@ -62,14 +62,14 @@ def newest_heads(ops, params, x, settings, cache, *, bias=None):
         advice = "as of KeyValueCache(kv, at, rotary=settings.rotary)"
         raise ValueError(f"{both}: expected the same, {advice}")
     qkv, _ = packed_heads(ops, params, x, settings, cache.newest_positions)
-    head_width = qkv.shape[-1] // sum(settings.parts)
+    head_width = qkv.shape[-1] // settings.n_packed_heads
     query_width = head_width * settings.n_heads
     cache.append(qkv[:, query_width:])
     if settings.window is not None:
         cache = cache.latest(settings.window)
         if bias is not None:
             bias = bias[..., -settings.window :]
-    return cache.attend(ops, qkv[:, :query_width], settings.of_operation, bias)
+    return cache.attend(ops, qkv[:, :query_width], settings.without_layer_options, bias)
 
 
 def no_backward(*_):

@@ -212,7 +212,8 @@ def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None,
     qkv, qkv_backward = packed_heads(ops, params, x, settings)
     if settings.window is not None:
         keep_mask = window_mask(x.shape[1], settings.window, keep_mask, like=x)
-    operation_settings = settings.of_operation  # without the window and what else acts before it
+    # Without the window and what else acts before the operation.
+    operation_settings = settings.without_layer_options
     # ``attention`` of each head, in reference/math/packed_attention.py.
     heads, peak, total = ops.self_attention(
         qkv, operation_settings, keep_mask, bias=bias, dropout_key=dropout_key
@@ -308,7 +309,7 @@ def _normalise_heads(ops, params, qkv, settings):
     if settings.qk_norm_eps is None:
         return qkv, lambda dy: (dy, {})
     edges = np.cumsum(settings.parts)[:-1].tolist()  # between the heads of q, k and v
-    heads = qkv.reshape(*qkv.shape[:-1], sum(settings.parts), -1)
+    heads = qkv.reshape(*qkv.shape[:-1], settings.n_packed_heads, -1)
     q, k, v = np.split(heads, edges, axis=-2)
     q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
     k, k_backward = rms_norm(ops, part(params, "k_norm"), k, settings.qk_norm_eps)
@@ -327,9 +328,9 @@ def _turn_heads(ops, qkv, settings, positions):
     """The packed heads, of which those of queries and keys are turned, if the settings say so."""
     if settings.rotary is None:
         return qkv, lambda dy: dy
-    n_heads, n_kv_heads, n_values = settings.parts
+    n_values = settings.n_key_heads
     # Values are not turned: only a product of a query and a key is to know how far apart they are.
-    n_turned = n_heads + n_kv_heads
+    n_turned = settings.n_heads + settings.n_key_heads
     options = vars(settings.rotary)
     y = ops.rotary(qkv, positions, n_turned, n_values, **options)
 

@@ -138,7 +138,7 @@ def decoder_layer(
         check_no_mask(keep_mask, memory_keep_mask)
         check_instance("memory", memory, KeyValueCache)
         return decode_layer(ops, params, x0, settings, cache, memory, dropout_key), no_backward
-    settings = settings.of_decoder
+    settings = settings.as_decoder
     key1, key2, key3 = keys_from(dropout_key, 3)
 
     x1, attention_backward = self_attention_sublayer(ops, params, x0, settings, keep_mask, key1)

@@ -102,7 +102,7 @@ class Checks:
     """The checks of the values that are no arrays, and of ids."""
 
     def __init__(self, record):
-        self.of_operation = record.check
+        self.check_together = record.check
         self.names = list(record.parameters)
         self.of_options = []  # (place, check) of the options that have one
         for place, (name, parameter) in enumerate(record.parameters.items()):
@@ -129,8 +129,8 @@ class Checks:
 
     def check_by_plan(self, plan, values):
         """Check ids, whose bounds the plan knows, and that the arguments go together."""
-        if self.of_operation:
-            self.of_operation(**dict(zip(self.names, values, strict=True)))
+        if self.check_together:
+            self.check_together(**dict(zip(self.names, values, strict=True)))
         for place, name, size in plan.ids:
             if self.ignored is None:
                 check_ids(values[place], size, name)

@@ -212,7 +212,7 @@ class AttentionSettings(AttentionOptions):
         return {name: getattr(self, name) for name in changed_fields(self) - others}
 
     @cached_property
-    def of_operation(self) -> "AttentionSettings":
+    def without_layer_options(self) -> "AttentionSettings":
         """The settings that the operation of attention takes."""
         if not self.layer_options:
             return self
@@ -305,7 +305,7 @@ class LayerSettings:
         return default if self.eps is None else self.eps
 
     @cached_property
-    def of_decoder(self) -> "LayerSettings":
+    def as_decoder(self) -> "LayerSettings":
         """The same with a causal self-attention."""
         return replace(self, attention=replace(self.attention, causal=True))
 
@@ -315,4 +315,4 @@ class LayerSettings:
 
         Positions of two sequences cannot be compared, so ``window`` and ``rotary`` do not apply.
         """
-        return replace(self.attention.of_operation, causal=False)
+        return replace(self.attention.without_layer_options, causal=False)
