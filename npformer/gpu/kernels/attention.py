@@ -21,10 +21,10 @@ def attention(q, k, v, keep_mask, bias, options, dropout_key):
     n_heads, T, S = weights.shape  # of all sequences
     H = q.shape[-3] if q.ndim > 2 else 1  # of one sequence
     scale = _scale(q, options.scale)
-    mask = mask_of(keep_mask, q, k)
+    mask_and_steps = mask_of(keep_mask, q, k)
     kernel = row_kernel("attention", "weigh", q.dtype, n_heads * T)
     # weigh(scores, H, T, S, scale, mask, mask_batch, mask_head, mask_row, mask_column, causal)
-    kernel(weights, H, T, S, scale, *mask, options.causal)
+    kernel(weights, H, T, S, scale, *mask_and_steps, options.causal)
     dropped = dropout(weights, options.dropout_rate, dropout_key)
     out = mended_product(dropped, _matrices(v))
     return out.reshape(*q.shape[:-1], v.shape[-1]), weights.reshape(*q.shape[:-1], S)

@@ -46,7 +46,7 @@ class Sizes(NamedTuple):
 
 
 class KernelOptions(NamedTuple):
-    """The other HEAD_ARGUMENTS: ``Mask`` and ``DropoutArguments`` are among them."""
+    """The other HEAD_ARGUMENTS, the last of which are the ``DropoutArguments``."""
 
     scale: np.floating
     mask: cupy.ndarray | None
@@ -89,9 +89,9 @@ def flash_attention_backward(
 def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     """The last argument of ``attend`` and ``attend_backward``; there is no bias."""
     scale = real(q.dtype).type(scale_of(q.shape[-1], options.scale))
-    mask = mask_of(keep_mask, q, k)
+    mask_and_steps = mask_of(keep_mask, q, k)
     drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
-    return KernelOptions(scale, *mask, options.causal, *drop)
+    return KernelOptions(scale, *mask_and_steps, options.causal, *drop)
 
 
 def attend(q, k, v, out, options):
@@ -240,22 +240,12 @@ def as_heads(x):
     return x if x.strides[-1] == x.itemsize else cupy.ascontiguousarray(x)
 
 
-class Mask(NamedTuple):
-    """A mask (B, H, T, S), and its steps along each axis, as the kernels declare it."""
-
-    mask: cupy.ndarray | None
-    mask_batch: int = 0
-    mask_head: int = 0
-    mask_row: int = 0
-    mask_column: int = 0
-
-
 def mask_of(keep_mask, q, k):
-    """The mask, broadcast to all heads of queries."""
+    """The mask of all heads of queries, (B, H, T, S), and its steps along each axis."""
     if keep_mask is None:
-        return Mask(None)
+        return None, 0, 0, 0, 0
     mask = _with_four_axes(cupy.broadcast_to(keep_mask, (*q.shape[:-1], k.shape[-2])))
-    return Mask(mask, *mask.strides)  # a bool has one byte: its strides are its steps
+    return mask, *mask.strides  # a bool has one byte: its strides are its steps
 
 
 def _with_four_axes(x):
