@@ -63,7 +63,7 @@ def diagnose(
     Raises
     ------
     TypeError
-        If the batch is not one tuple of arrays.
+        If the parameters are no dict, or the batch is not one tuple of arrays.
 
     Examples
     --------
@@ -73,6 +73,10 @@ def diagnose(
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted']
     """
+    if not isinstance(params, dict):
+        kind = type(params).__name__
+        expected = "a dict of parameters; a trainer has a method: trainer.diagnose(*batch)"
+        raise TypeError(f"params is a {kind}, expected {expected}")
     batch = checked_batch(batch, more)
     if trainer is not None and backend == "auto":
         ops = trainer.ops

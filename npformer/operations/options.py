@@ -22,6 +22,18 @@ from npformer.checks import check_choice, check_flag, check_int, check_key, chec
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
+# Names in PyTorch, transformers and nanoGPT that do not resemble ours: an error names ours.
+NAMES_ELSEWHERE = {
+    "block_size": "max_len",
+    "dim_feedforward": "d_ff",
+    "embed_dim": "d_model",
+    "hidden_size": "d_model",
+    "intermediate_size": "d_ff",
+    "learning_rate": "lr",
+    "max_position_embeddings": "max_len",
+    "n_embd": "d_model",
+    "num_key_value_heads": "n_kv_heads",
+}
 
 T = TypeVar("T")
 
@@ -212,8 +224,21 @@ def names_checked(dataclass: type[T]) -> type[T]:
 def _check_names(values, names, owner, others=()):
     for name, value in values.items():
         if name not in names:
-            expected = ", ".join([*others, *names])
+            expected = ", ".join([*others, *names]) + _advice(name, names)
             raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {expected}")
+
+
+def _advice(name, names):
+    """The name that was meant, if it can be guessed.
+
+    >>> _advice("num_layers", ["d_model", "n_layers"]), _advice("n_embd", ["d_model", "n_layers"])
+    (': try n_layers', ': try d_model')
+    """
+    from difflib import get_close_matches  # which only an error needs
+
+    meant = NAMES_ELSEWHERE.get(name)
+    close = [meant] if meant in names else get_close_matches(str(name), names, 1)
+    return f": try {close[0]}" if close else ""
 
 
 @cache  # as settings are made in each step of decoding

@@ -62,6 +62,9 @@ class Optimizer:
 
     def __post_init__(self):
         check_fields(self)
+        if isinstance(self.lr, (dict, list)):
+            problem = f"lr is a {type(self.lr).__name__}, expected a number or a schedule"
+            raise TypeError(f"{problem}; parameters are given to Trainer, or to init(params)")
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
 

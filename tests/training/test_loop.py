@@ -18,6 +18,7 @@ from trainings import assert_same, log_of, outcome, steps_of
 from npformer import (
     Adam,
     CopyTask,
+    LanguageModel,
     NonFiniteError,
     ParameterAverage,
     Trainer,
@@ -411,12 +412,25 @@ def test_an_unknown_setting_is_named_with_the_known_ones():
         make().fit([], valid=5)
 
 
+def test_an_optimizer_that_is_given_parameters_says_where_they_belong():
+    message = "expected a number or a schedule; parameters are given to Trainer, or to init"
+    for params in ({"weight": np.ones(2)}, [np.ones(2)]):
+        refuses(TypeError, message, Adam, params)
+
+
+def test_a_name_of_another_library_is_answered_with_ours():
+    for name, ours in {"nhead": "n_heads", "dim_feedforward": "d_ff", "n_embd": "d_model"}.items():
+        with pytest.raises(TypeError, match=f"{name}=1 is no setting of .*: try {ours}$"):
+            LanguageModel(11, **{name: 1})
+
+
 CLASSES = [*OPTIMIZERS.values(), *Schedule.__subclasses__(), *MODELS.values(), LowRank]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_unknown_setting_is_named_with_those_of_the_signature(kind):
-    names = ", ".join(inspect.signature(kind).parameters)
-    message = f"^learning_rate=0.1 is no setting of {kind.__name__}, expected {names}$"
-    with pytest.raises(TypeError, match=message):
+    names = list(inspect.signature(kind).parameters)
+    advice = ": try lr" if "lr" in names else ""
+    message = f"learning_rate=0.1 is no setting of {kind.__name__}, expected {', '.join(names)}"
+    with pytest.raises(TypeError, match=f"^{message}{advice}$"):
         kind(learning_rate=0.1)
