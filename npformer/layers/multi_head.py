@@ -10,7 +10,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.layers.normalisation import rms_norm
-from npformer.layers.projection import linear, project
+from npformer.layers.projection import map_out, project
 from npformer.layers.types import Backward, Params, part
 from npformer.operations.options import settings_from
 from npformer.operations.settings import AttentionOptions, AttentionSettings
@@ -137,14 +137,7 @@ def self_attention(
     heads, heads_backward = self_attention_heads(
         ops, params, x, settings, keep_mask, bias=bias, dropout_key=dropout_key
     )
-    y, out_backward = linear(ops, part(params, "out"), heads)
-
-    def backward(dy):
-        dheads, out_grads = out_backward(dy)
-        *dinputs, grads = heads_backward(dheads)  # dx, and dbias if there is a bias
-        return *dinputs, grads | {"out": out_grads}
-
-    return y, backward
+    return map_out(ops, params, heads, heads_backward)
 
 
 def cross_attention(
@@ -197,14 +190,7 @@ def cross_attention(
     heads, heads_backward = cross_attention_heads(
         ops, params, x, memory, settings, keep_mask, bias=bias, dropout_key=dropout_key
     )
-    y, out_backward = linear(ops, part(params, "out"), heads)
-
-    def backward(dy):
-        dheads, out_grads = out_backward(dy)
-        *dinputs, grads = heads_backward(dheads)  # dx, dmemory, and dbias if there is a bias
-        return *dinputs, grads | {"out": out_grads}
-
-    return y, backward
+    return map_out(ops, params, heads, heads_backward)
 
 
 def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None, dropout_key=None):

@@ -1,7 +1,7 @@
 """The feed-forward layer (Vaswani et al. 2017, section 3.3)."""
 
 from npformer.arrays import Array
-from npformer.layers.projection import linear, linear_grads
+from npformer.layers.projection import linear_grads, map_out
 from npformer.layers.types import Backward, Params, part, weight_and_bias
 from npformer.operations.settings import Activation
 from npformer.reference import Ops
@@ -55,14 +55,7 @@ def feed_forward(
     True
     """
     hidden, hidden_backward = hidden_layer(ops, params, x, activation, dropout_rate, dropout_key)
-    y, out_backward = linear(ops, part(params, "out"), hidden)
-
-    def backward(dy):
-        dhidden, out_grads = out_backward(dy)
-        dx, grads = hidden_backward(dhidden)
-        return dx, grads | {"out": out_grads}
-
-    return y, backward
+    return map_out(ops, params, hidden, hidden_backward)
 
 
 def hidden_layer(ops, params, x, activation, dropout_rate=0.0, dropout_key=None):
