@@ -60,8 +60,8 @@ def greedy_decode(
     (B, T) int
         The tokens after the begin token, or after the prompt, up to and including the end token;
         then ``model.pad_id``, which is never generated, or, of a language model without one, end
-        tokens. T <= max_len. A text does not depend on those beside it, but for the rounding of
-        sums.
+        tokens. T <= max_len. A text does not depend on those beside it, except for the rounding
+        of sums.
 
     Raises
     ------

@@ -104,7 +104,7 @@ class LanguageDecoder(StepwiseDecoder):
         y, _ = self.model.stack_output(self.ops, self.tables, "layers", x)
         if self.max_rows == 1:
             # Only after the step: an interrupt in it may leave the entry without its keys.
-            self.entries.lengthen_prefix(entry=self.at[0, -1], position=self.positions[0])
+            self.entries.lengthen_prefix(self.at[0, -1], self.positions[0])
         return y
 
     def _cache(self, part):

@@ -269,8 +269,6 @@ class EncoderDecoder(Model):
         Nothing is done if no id is padding. ``rounded_up(n)`` is the smallest length >= n out of a
         small set.
         """
-        if self.pad_id is None:
-            return batch
         src, tgt = batch
         return self._filled_up(src, rounded_up), self._filled_up(tgt, rounded_up, n_more=1)
 

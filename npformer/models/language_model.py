@@ -123,8 +123,6 @@ class LanguageModel(OneStack):
 
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
         """Pad a batch, if an id is padding, to one of a few shapes: see ``Transformer.fill_up``."""
-        if self.pad_id is None:
-            return batch
         n_more = 1 if len(batch) == 1 else 0  # ids (B, T+1), or ids and targets (B, T)
         return tuple(self._filled_up(ids, rounded_up, n_more) for ids in batch)
 

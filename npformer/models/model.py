@@ -247,7 +247,12 @@ class Model:
         return targets.size if self.pad_id is None else number_of((targets != self.pad_id).sum())
 
     def _filled_up(self, ids, rounded_up, n_more=0):
-        """Ids (B, T + n_more) with more rows and columns, so that B and T are of a small set."""
+        """Ids (B, T + n_more) with more rows and columns, so that B and T are of a small set.
+
+        They stay as they are if no id is padding.
+        """
+        if self.pad_id is None:
+            return ids
         n_rows = rounded_up(len(ids)) - len(ids)
         T = ids.shape[1] - n_more
         n_columns = min(rounded_up(T), self.max_len) - T
