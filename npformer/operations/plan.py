@@ -18,7 +18,9 @@ from npformer.operations.shapes import check_arrays, match, shape_of
 
 DECIDING = ("float", "written")  # kinds of arrays whose dtypes decide that of the results
 NOT_0 = ("eps", "delta")  # options that must not be 0 in the dtype of the arrays
-FLOAT32, IDS, MASK = np.dtype(np.float32), np.dtype(np.int64), np.dtype(bool)
+FLOAT32 = np.dtype(np.float32)
+IDS = np.dtype(np.int64)
+MASK = np.dtype(bool)
 _told: set[frozenset[np.dtype]] = set()  # pairs of dtypes that a warning has told of
 
 

@@ -26,7 +26,8 @@ class Sizes(dict):
 
     def learn(self, letter, size, source):
         """Store a size, and the argument that it comes from."""
-        self[letter], self.source[letter] = size, source
+        self[letter] = size
+        self.source[letter] = source
 
     def sources(self, letters):
         """Where the known ones of these letters come from: ``["H = 8 from n_heads", …]``."""
