@@ -4,9 +4,9 @@ with that of a query.
 npformer search README.md docs --query "how fast is it?"
 npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
 
-A folder stands for all text files in it and in its folders, but for hidden ones. A file that is no
-text is skipped, and so is a line that is not UTF-8. Standard error says what is skipped; the exit
-code is then 1, unless it is a file that was not named but found in a folder.
+A folder stands for all text files in it and in its folders, except for hidden ones. A file that is
+no text is skipped, and so is a line that is not UTF-8. Standard error says what is skipped; the
+exit code is then 1, unless it is a file that was not named but found in a folder.
 
 A sentence ends with . ! or ?, at a line that is empty or short, before a mark such as that of a
 list, or, if nothing else ends it, after 2,000 characters. The vectors are kept in a file, by their
@@ -228,7 +228,7 @@ def in_short(messages):
 
 
 def files_in(folder):
-    """The files in a folder and in its folders, but for hidden ones."""
+    """The files in a folder and in its folders, except for hidden ones."""
     files = []
     for file in sorted(folder.rglob("*")):
         is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)

@@ -15,7 +15,7 @@ DIVERGENT = {"i": 0.5, "u": 0.5, "f": 2.0}
 
 
 class Frequencies:
-    """How often ids, but for padding, or numbers in some intervals, were in arrays."""
+    """How often ids, except for padding, or numbers in some intervals, were in arrays."""
 
     def __init__(self, pad_id=None, arrays=()):
         self.counts = np.zeros(0, np.int64)

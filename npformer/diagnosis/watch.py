@@ -171,7 +171,7 @@ class Arrays:
 
 
 def sizes_of_parts(trainer, update):
-    """The ``Sizes`` of each layer and each table, but for biases, which begin as 0."""
+    """The ``Sizes`` of each layer and each table, except for biases, which begin as 0."""
     parts = dict[str, signs.Sizes]()
     flats = trainer.flat_params, trainer.state.flat_grads, update
     trees = [tree.leaves(tree.view_as(flat, trainer.params)) for flat in flats]

@@ -1,4 +1,4 @@
-"""Kernels that are the same in each backend but for the functions that they call.
+"""Kernels that are the same in each backend except for the functions that they call.
 
 These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtype)``, which returns
 a new array, among them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.

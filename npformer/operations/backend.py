@@ -171,7 +171,7 @@ class Backend:
 
         It is called with every argument by position. If the operation has a record of options, the
         record takes the place of the arguments that are its fields, as the parameter ``options``.
-        Arrays of floats have one dtype, but for ``wide`` ones, which have float32 if the others
+        Arrays of floats have one dtype, except for ``wide`` ones, which have float32 if the others
         have half precision. Ids have 64 bits. No array is empty, and all are contiguous. If it
         returns ``NotImplemented``, the reference computes the operation.
 

@@ -7,7 +7,7 @@ from npformer.pretrained.keys import harmless, parse_table, settings_and_default
 class GPT2(LanguageFamily):
     """Names and settings of ``GPT2LMHeadModel``.
 
-    Its linear maps are (in, out), as ours, but for the output.
+    Its linear maps are (in, out), as ours, except for the output.
     """
 
     name, architectures = "gpt2", ("GPT2LMHeadModel", "GPT2Model")

@@ -115,7 +115,7 @@ class Llama(LanguageFamily):
 
 
 def rotation_of(rope: dict) -> dict:
-    """The settings of the rotation but for its base, from those of transformers."""
+    """The settings of the rotation except for its base, from those of transformers."""
     nested = sorted(name for name, value in rope.items() if isinstance(value, dict))
     if nested:
         names = ", ".join(nested)

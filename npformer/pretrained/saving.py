@@ -42,7 +42,7 @@ def save(
 
     What says in an older folder how sentence-transformers make one vector of a text is removed if
     an encoder with a task is saved: modules.json, config.json and weights of the modules that it
-    names, sentence_bert_config.json (but for lower case) and config_sentence_transformers.json.
+    names, sentence_bert_config.json (except for lower case) and config_sentence_transformers.json.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ Translations need sentencepiece, safetensors, sacrebleu and sacremoses:
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from npformer.text.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.text.in_batches import batches
@@ -14,29 +15,37 @@ from npformer.text.scores import score
 from npformer.text.translator import Translator
 from npformer.text.writer import Writer
 
-# Their modules import all of training, which takes as long as the rest: batches and tasks need none
-# of it.
+if TYPE_CHECKING:
+    from npformer.text.language_run import LanguageRun
+    from npformer.text.settings import LanguageSettings, TranslationSettings
+    from npformer.text.translation_run import TranslationRun
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "CopyTask",
+    "LanguageRun",
+    "LanguageSettings",
+    "ParallelText",
+    "Place",
+    "Text",
+    "TokenBatches",
+    "TranslationRun",
+    "TranslationSettings",
+    "Translator",
+    "Writer",
+    "batches",
+    "score",
+]
+
+# They import all of training, which takes as long as the rest: batches and tasks need none of it.
 OF_TRAININGS = {
     "LanguageRun": "language_run",
     "LanguageSettings": "settings",
     "TranslationRun": "translation_run",
     "TranslationSettings": "settings",
 }
-__all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "CopyTask",
-    "ParallelText",
-    "Place",
-    "Text",
-    "TokenBatches",
-    "Translator",
-    "Writer",
-    "batches",
-    "score",
-    *OF_TRAININGS,
-]
 
 
 def __getattr__(name):

@@ -19,7 +19,7 @@ class Numbers(NamedTuple):
     """The numbers that differ from step to step. A recorded step reads them from the device."""
 
     n_targets: Any  # targets that are not padding, in all batches of the step
-    loss_scale: Any  # the loss is multiplied by it before the backward pass; 1 but for float16
+    loss_scale: Any  # the loss is multiplied by it before the backward pass; 1 except for float16
     lr: Any
     step: Any  # 1 is the first
 

@@ -196,7 +196,7 @@ def test_steps_are_those_of_adam_in_the_one_page_model(functions):
             _, grads = page.loss_and_grad(params, *map(ids_of, ids), SIZES["n_heads"])
             page.adam_step(params, grads, means, step, lr=rate * 0.01 * step / 50)
         for name, x in tree.leaves(params):
-            # of the keys' biases, the gradient is 0 but for rounding
+            # of the keys' biases, the gradient is 0 except for rounding
             bound = 1e-9 if name.endswith("bias") else 1e-12
             assert abs(found[name] - x).max() <= rate * bound, name
 

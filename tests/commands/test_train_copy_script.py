@@ -37,8 +37,8 @@ def figures_of(run, tmp_path):
 
 
 def test_the_quick_preset_learns_to_reverse(tmp_path):
-    """What ``make copy`` does, but for the task, in a third of its steps: the learning rate follows
-    their number. What it keeps shows, in characters, where the model looks.
+    """What ``make copy`` does, except for the task, in a third of its steps: the learning rate
+    follows their number. What it keeps shows, in characters, where the model looks.
     """
     pytest.importorskip("matplotlib")
     pytest.importorskip("safetensors")

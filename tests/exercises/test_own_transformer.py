@@ -80,7 +80,7 @@ def test_from_the_first_exercise_to_a_derivation(build):
     assert track_of(FILE.read_text(encoding="utf-8"), TRACKS.values()) is DERIVE
     solve(DERIVE, "softmax")
     code, said = build("check")
-    why = "\nWhy softmax is so (a == b: equal but for rounding):\n\n    exp(x - c) = "
+    why = "\nWhy softmax is so (a == b: equal except for rounding):\n\n    exp(x - c) = "
     assert code == 0 and "softmax: solved" in said and why in said
     assert "Exercise 2, attention: " in said
     assert "Why softmax" not in build("check")[1]  # of those that are checked for the first time

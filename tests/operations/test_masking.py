@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("every_backend")
 
 B, H, T, S, K, KV, V = 2, 3, 5, 7, 11, 13, 23
 POISONS = [np.nan, np.inf, -np.inf]
-OTHERS = [0, 1, 3, 4]  # the queries but for one
+OTHERS = [0, 1, 3, 4]  # the queries except for one
 
 
 def inputs(score="", n_queries=T, n_keys=S):

@@ -84,7 +84,7 @@ def hidden_by_attention(case, given):
 
 
 def forward_and_backward(ops, case, given):
-    """All results and gradients, but for what is saved of steps that are left out."""
+    """All results and gradients, except for what is saved of steps that are left out."""
 
     def call(record, known):
         arguments = {name: known[name] for name in record.parameters if name in known}

@@ -30,7 +30,7 @@ TOLERANCE = {
 
 def collected():
     """The cases of the operators that npformer has, by name,
-    but for those in which ONNX expands an operator.
+    except for those in which ONNX expands an operator.
     """
     from onnx.backend.test.case.node import collect_testcases
 

@@ -158,4 +158,4 @@ def print_derivation(exercise):
     """Print why the answer is right, if it is told."""
     if exercise.derivation:
         text = indent(dedent(exercise.derivation).strip(), "    ")
-        print(f"\nWhy {exercise.name} is so (a == b: equal but for rounding):\n\n{text}")
+        print(f"\nWhy {exercise.name} is so (a == b: equal except for rounding):\n\n{text}")

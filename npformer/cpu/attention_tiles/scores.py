@@ -63,7 +63,7 @@ def differentiate(x, dx, kept_and_slopes, tile, statistics, dbias, options):
 
     The statistics are the peak, the total and the row sum of each query. If the tile has all keys,
     the row sums are those of its weights. They are divided by the sum of the weights, which is 1
-    but for rounding, so that the gradients of the scores of a query add up to 0 also in the last
+    except for rounding, so that the gradients of the scores of a query add up to 0 also in the last
     digits.
     """
     kept = kept_and_slopes[0]

@@ -46,7 +46,7 @@ attention_at = record_at(Attention)
 
 
 class Cached(NamedTuple):
-    """The keys and values that some rows attend to, as ``KeyValueCache`` has them, but for the
+    """The keys and values that some rows attend to, as ``KeyValueCache`` has them, except for the
     mask, which has two axes.
 
     Python passes them as a plain tuple, for the reason that ``Map`` gives.

@@ -228,7 +228,7 @@ def words_of(subject, which):
 
 
 def with_input(inputs, which, x):
-    """The same inputs but for one."""
+    """The same inputs except for one."""
     return [*inputs[:which], x, *inputs[which + 1 :]]
 
 

@@ -66,7 +66,7 @@ def cross_entropy(subject, rows, counted=None):
 
 
 def agree(loss, expected, within=2e-3):
-    """Whether two losses are equal but for rounding."""
+    """Whether two losses are equal except for rounding."""
     return abs(loss - expected) < within * max(1, abs(expected))
 
 

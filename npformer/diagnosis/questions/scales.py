@@ -75,7 +75,7 @@ def scores(subject):
 
 def spread_of_scores(weights):
     """The median standard deviation of the scores of a query, of attention weights (…, T, S)."""
-    scores = np.log(np.where(weights > 0, weights, np.nan).astype(float))  # but for a constant
+    scores = np.log(np.where(weights > 0, weights, np.nan).astype(float))  # except for a constant
     spreads = np.nanstd(scores, axis=-1)
     is_enough = (weights > 0).sum(axis=-1) > 3
     return np.median(spreads[is_enough]) if is_enough.any() else 0.0
