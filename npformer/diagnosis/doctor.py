@@ -73,6 +73,8 @@ def diagnose(
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted']
     """
+    if isinstance(model, type):
+        raise TypeError(f"model is the class {model.__name__}, expected {model.__name__}(…)")
     if not isinstance(params, dict):
         kind = type(params).__name__
         expected = "a dict of parameters; a trainer has a method: trainer.diagnose(*batch)"

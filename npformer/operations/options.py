@@ -22,17 +22,31 @@ from npformer.checks import check_choice, check_flag, check_int, check_key, chec
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
 SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
+
 # Names in PyTorch, transformers and nanoGPT that do not resemble ours: an error names ours.
 NAMES_ELSEWHERE = {
     "block_size": "max_len",
+    "d_hid": "d_ff",
     "dim_feedforward": "d_ff",
     "embed_dim": "d_model",
+    "embedding_dim": "d_model",
+    "hidden_dropout_prob": "dropout",
     "hidden_size": "d_model",
     "intermediate_size": "d_ff",
+    "layer_norm_eps": "eps",
     "learning_rate": "lr",
+    "max_grad_norm": "clip_norm",
+    "max_norm": "clip_norm",
     "max_position_embeddings": "max_len",
+    "n_ctx": "max_len",
     "n_embd": "d_model",
+    "n_inner": "d_ff",
+    "n_positions": "max_len",
+    "norm_first": "norm",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
     "num_key_value_heads": "n_kv_heads",
+    "vocab_size": "vocab",
 }
 
 T = TypeVar("T")
@@ -237,7 +251,7 @@ def _advice(name, names):
     from difflib import get_close_matches  # which only an error needs
 
     meant = NAMES_ELSEWHERE.get(name)
-    close = [meant] if meant in names else get_close_matches(str(name), names, 1)
+    close = [meant] if meant in names else get_close_matches(str(name), names, 1, 0.75)
     return f": try {close[0]}" if close else ""
 
 

@@ -7,6 +7,7 @@ and state. The trainer has all parameters in one flat array, which one call of `
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class Optimizer:
 
     def __post_init__(self):
         check_fields(self)
-        if isinstance(self.lr, (dict, list)):
+        if isinstance(self.lr, (dict, list, GeneratorType)):
             problem = f"lr is a {type(self.lr).__name__}, expected a number or a schedule"
             raise TypeError(f"{problem}; parameters are given to Trainer, or to init(params)")
         if not callable(self.lr):

@@ -420,6 +420,8 @@ def test_the_batch_is_one_tuple_of_what_the_model_takes():
     method = r"params is a Trainer, expected a dict .*: trainer.diagnose\(\*batch\)"
     trainer = nf.Trainer(case["model"], nf.Adam(0.1))
     refuses(TypeError, method, nf.diagnose, case["model"], trainer, (src, tgt))
+    of_class = r"model is the class LanguageModel, expected LanguageModel\(…\)"
+    refuses(TypeError, of_class, nf.diagnose, nf.LanguageModel, case["params"], (src, tgt))
     nothing = "batch is a NoneType, expected a tuple of arrays"
     refuses(TypeError, nothing, nf.diagnose, *of_model, None)
     array = r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"

@@ -28,6 +28,7 @@ from npformer import (
 )
 from npformer.models.description import MODELS
 from npformer.models.low_rank import LowRank
+from npformer.operations.options import NAMES_ELSEWHERE
 from npformer.training import OPTIMIZERS, inverse_sqrt, load_checkpoint
 from npformer.training.schedules import Schedule
 
@@ -419,9 +420,10 @@ def test_an_optimizer_that_is_given_parameters_says_where_they_belong():
 
 
 def test_a_name_of_another_library_is_answered_with_ours():
-    for name, ours in {"nhead": "n_heads", "dim_feedforward": "d_ff", "n_embd": "d_model"}.items():
+    has_it = {"lr": Adam, "clip_norm": make}
+    for name, ours in {"nhead": "n_heads", "num_layers": "n_layers", **NAMES_ELSEWHERE}.items():
         with pytest.raises(TypeError, match=f"{name}=1 is no setting of .*: try {ours}$"):
-            LanguageModel(11, **{name: 1})
+            has_it.get(ours, LanguageModel)(**{name: 1})
 
 
 CLASSES = [*OPTIMIZERS.values(), *Schedule.__subclasses__(), *MODELS.values(), LowRank]

@@ -52,6 +52,9 @@ def scale(subject):
         smallest = min(usual / (2 * most), 0.01)  # half of what GPT-2 begins with at any width
         if not smallest < numbers < largest and not is_meant_so(subject, path):
             message = f"{path} has numbers {numbers / usual:.2g} times the usual {usual:.2g}"
+            n_steps = getattr(subject.trainer, "n_steps", 0)
+            if n_steps > 0:
+                message += f" after {n_steps} steps: perhaps their rate was too large"
             yield sign("scale of weights", message)
 
 

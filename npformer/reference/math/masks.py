@@ -124,6 +124,6 @@ def from_additive(mask: Array) -> Array:
     keep_mask = mask == 0
     others = mask[~keep_mask & (mask != -np.inf)]
     if others.size:
-        expected = "only 0 (may attend) and -inf (may not)"
+        expected = "only 0 (may attend) and -inf (may not): try mask > -1e4 as a keep_mask"
         raise ValueError(f"mask holds {others.ravel()[0]}, expected {expected}")
     return keep_mask
