@@ -1,5 +1,4 @@
-"""Runs in a process of its own: load a person's file, check one function of it, and write the
-verdict to a file.
+"""Runs in a process of its own: check one function of a person's file, and write the verdict.
 
     python -m npformer.exercises.child KEY FILE VERDICT SECONDS
 
@@ -64,9 +63,7 @@ def judge(exercise, file, answer, seconds):
 
 
 def set_limits():
-    """Let a function that asks for too much memory, or writes too large a file, get an error, where
-    a system can.
-    """
+    """Let a function that takes too much memory, or writes too much, get an error, if possible."""
     with contextlib.suppress(ImportError):
         import resource
 
@@ -76,9 +73,7 @@ def set_limits():
 
 
 def use_reference():
-    """Let npformer's operations be computed by their math: kernels would be compiled in the time of
-    the function.
-    """
+    """Compute npformer's operations by their math: compiling kernels would take its time."""
     for name in npformer.__all__:
         operation = vars(reference).get(name)
         if hasattr(operation, "record"):
@@ -139,9 +134,7 @@ def syntax_error_text(error):
 
 
 def watch(file, answer, seconds, under_way):
-    """Start a thread that says, when the time is over, which line was being executed, and ends the
-    process.
-    """
+    """Start a thread that ends the process when the time is over, and says at which line it was."""
     main_thread = threading.get_ident()
 
     def wait():
@@ -159,9 +152,7 @@ def watch(file, answer, seconds, under_way):
 
 
 def end(answer, verdict):
-    """Write the verdict for the process that waits, and end this one without its threads and what
-    ``atexit`` holds.
-    """
+    """Write the verdict, and end this process without its threads and what ``atexit`` holds."""
     with ENDING:  # never released: the first verdict is the one
         answer.seek(0)
         answer.truncate(0)  # of what the person's code has written there

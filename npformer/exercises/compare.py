@@ -20,8 +20,7 @@ SEED = 0
 
 
 def check_function(exercise, function, seed=SEED, file=None, under_way=None):
-    """Compare a function, of a person's file, with what is expected on every case. Returns a
-    `Verdict`.
+    """Compare a person's function with what is expected on every case. Returns a `Verdict`.
 
     ``under_way`` is told what is being checked, for who ends the process before there is a verdict.
     """
@@ -40,9 +39,7 @@ def check_function(exercise, function, seed=SEED, file=None, under_way=None):
 
 
 def verdict_on_cases(exercise, function, seed, file, forward, under_way):
-    """The verdict on a function of which the forward pass, if it is asked for with the backward
-    pass, is right.
-    """
+    """The verdict on a function whose forward pass, if the backward pass is asked for, is right."""
     cases = exercise.cases(np.random.default_rng(seed))
     trials: list[Trial] = []
     for case in cases:
@@ -91,9 +88,7 @@ def in_float32(x):
 
 
 def not_written(error, forward, file):
-    """The verdict on a function that has raised NotImplementedError, but whose forward pass may be
-    right.
-    """
+    """The verdict on a function that raised NotImplementedError: its forward pass may be right."""
     if not forward:
         return Verdict("not written", ["put your code in place of `raise NotImplementedError`"])
     where = f", line {line_of(error, file)}" if file else ""

@@ -34,9 +34,7 @@ def complaint_about_numpy(replaced):
 
 
 def complaint_and_topic(exercise, trial, file):
-    """The line that says what is wrong with an outcome, and the topic of a `Verdict`; or both are
-    "".
-    """
+    """The line that says what is wrong with an outcome, and its topic; or both are ""."""
     complaint = complaint_about_call(exercise, trial.outcome, file)
     if complaint:
         is_topic = isinstance(trial.outcome.error, ComplaintAboutGradients)
@@ -80,9 +78,7 @@ def complaint_about_results(exercise, value, expected):
 
 
 def complaint_about_form(name, value, expected):
-    """The line that says what is wrong with the type, the shape or the dtype of one result, or
-    None.
-    """
+    """The line that says what is wrong with the type, shape or dtype of one result, or None."""
     if value is None:
         return f"{name} is None, expected an array of shape {np.shape(expected)}"
     if isinstance(expected, list):
@@ -102,9 +98,7 @@ def complaint_about_form(name, value, expected):
 
 
 def complaint_about_result(name, value, expected):
-    """The line that says what is wrong with the numbers of a result that has the right form, or
-    None.
-    """
+    """The line that says what is wrong with the numbers of a result of the right form, or None."""
     if isinstance(expected, list):
         return complaint_about_list(name, list(value), expected)
     value, expected = np.asarray(value), np.asarray(expected)
@@ -128,9 +122,7 @@ def complaint_about_list(name, value, expected):
 
 
 def has_dtype_of(value, expected):
-    """Whether an array has the dtype that is expected; integers may have another width, and floats
-    more digits.
-    """
+    """Whether an array has the expected dtype; integers may be of another width, floats longer."""
     kinds = {value.dtype.kind, expected.dtype.kind}
     if kinds == {"f"}:
         return value.dtype.itemsize >= expected.dtype.itemsize

@@ -16,8 +16,7 @@ from npformer.runtime.forks import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """A typical mistake: the answer with some text replaced, and what to tell a person who makes
-    it.
+    """A typical mistake: the answer with some text replaced, and what to tell who makes it.
 
     ``without_formula`` is told instead where the formula in the explanation is to be derived.
     """
@@ -112,9 +111,7 @@ class Exercise:
         return f"def {self.function_name}{inspect.signature(self.answer)}:"
 
     def results_of(self, function, args):
-        """What is compared with what is expected: the results of a call. Raises Complaint if there
-        are none.
-        """
+        """The results of a call, which are compared. Raises Complaint if there are none."""
         return function(*args)
 
     @property
@@ -209,8 +206,7 @@ class Task(Exercise):
 
 
 def gradients_of(forward, which=None):
-    """Return ``expected(dy, *args)``: the derivatives of Σ dy · forward(*args), each entry by the
-    complex step.
+    """Return ``expected(dy, *args)``: derivatives of Σ dy · forward(*args), by the complex step.
 
     Parameters
     ----------

@@ -24,9 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36  # of prctl, which only Linux has
 
 
 def check_in_process(key, file, seconds=SECONDS):
-    """Check the function of an exercise in a file. Returns the `Verdict` and what the function has
-    printed.
-    """
+    """Check the function of an exercise in a file. Returns the `Verdict`, and what it printed."""
     number, name = tempfile.mkstemp()
     try:
         with open(number, "rb") as answer, adoption():
@@ -60,9 +58,7 @@ def run_child(arguments, answer, seconds):
 
 
 def environment():
-    """The variables of the process: one thread of BLAS is enough, and npformer is found where this
-    one is.
-    """
+    """The variables of the process: one thread of BLAS is enough, and npformer is found as here."""
     paths = [
         str(Path(npformer.__file__).parents[1]),
         *os.environ.get("PYTHONPATH", "").split(os.pathsep),
@@ -116,9 +112,7 @@ def end(child, others):
 
 @contextlib.contextmanager
 def adoption():
-    """Become the parent of every process that a child, or a child's child, leaves behind; on Linux
-    only.
-    """
+    """On Linux, become the parent of every process that a child, or its child, leaves behind."""
     set_adopting(True)
     try:
         yield
@@ -127,9 +121,7 @@ def adoption():
 
 
 def set_adopting(is_adopting):
-    """Say whether orphans among the descendants of this process become its children, not those of
-    process 1.
-    """
+    """Say whether orphaned descendants become children of this process, not of process 1."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_adopting), 0, 0, 0)
 

@@ -1,5 +1,4 @@
-"""What a person has done: which exercises are solved, where their files are, and which hints were
-given.
+"""What a person has done: which exercises are solved, their files, and the hints that were given.
 
 ``sources`` has a digest of each function of one's own Transformer and GPT, as it was when it was
 right, and ``diagnoses`` what the last check has said of an exercise that was wrong, until a hint
@@ -95,9 +94,7 @@ class Progress:
 
 
 def numbers_of(shown, name):
-    """The numbers of the hints of an exercise that were shown. Older files have only how many: the
-    first ones.
-    """
+    """The numbers of the hints that were shown. Older files have only how many: the first ones."""
     numbers = list(range(1, shown + 1)[:MOST_HINTS]) if type(shown) is int else shown
     possible = range(1, MOST_HINTS + 1)
     if isinstance(numbers, list) and all(

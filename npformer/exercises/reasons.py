@@ -1,6 +1,4 @@
-"""Why a function may be wrong: what is known to do the same, or how its results are related to the
-right ones.
-"""
+"""Why a function may be wrong: what is known to do the same, or how its results differ."""
 
 import os
 from contextlib import redirect_stderr, redirect_stdout
@@ -13,8 +11,7 @@ from npformer.exercises.trial import Trial, as_array, call, copied, is_many
 
 
 def reason(exercise, function, trials, cases):
-    """Why a function may be wrong, in words, or "". A reason has to hold in all cases, not only in
-    the failed one.
+    """Why a function may be wrong, in words, or "". A reason has to hold in all cases.
 
     The last trial is the one that failed; the cases are those that were not tried.
     """
@@ -33,8 +30,7 @@ def reason(exercise, function, trials, cases):
 
 
 def explanation(exercise, trials):
-    """What explains a wrong answer that does what the function did; that it does so in all cases is
-    preferred.
+    """What explains a wrong answer that does what the function did, preferably in all cases.
 
     A slip that is possible in many functions has to be the only one, if it shows in an error alone.
     Where nothing but NaN was returned, several mistakes at once are no explanation: too many pairs
@@ -70,10 +66,9 @@ def does_the_same_everywhere(outcomes, trials):
 
 
 def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
-    """Whether a wrong answer does what the function did in every trial but those in which it
-    returned no number.
+    """Whether a wrong answer does what the function did in every trial that returned a number.
 
-    Of these nothing is known, but the answer must be wrong there, too.
+    Of the others nothing is known, but the answer must be wrong there, too.
     """
     for outcome, trial in zip(outcomes, trials, strict=True):
         if does_the_same(outcome, trial.outcome):
@@ -86,9 +81,7 @@ def does_the_same_where_there_are_numbers(exercise, outcomes, trials):
 
 
 def has_number(outcome):
-    """Whether there is a number in the results. Errors and results of NaN look like those of many
-    mistakes.
-    """
+    """Whether there is a number in the results. Errors and NaN look like those of many mistakes."""
     if outcome.error is not None:
         return False
     return any(x.dtype.kind != "f" or np.isfinite(x).any() for x in outcome.arrays())
@@ -141,9 +134,7 @@ def order_of(values, wanted):
 
 
 def resemblance(exercise, trials):
-    """A simple relation between the first wrong result and the expected one, the same in every
-    case, or None.
-    """
+    """A simple relation of the first wrong result to the expected one, in every case, or None."""
     found = [first_wrong(exercise, trial) for trial in trials]
     # One number is a multiple of any other.
     wrong = [each for each in found if each and each[1].size > 1]
@@ -156,9 +147,7 @@ def resemblance(exercise, trials):
 
 
 def first_wrong(exercise, trial):
-    """The name, the array and the expected array of the first result that is not right, or None if
-    all are right.
-    """
+    """The name, the array and the expected array of the first wrong result, or None."""
     for name, value, want in zip(exercise.results, *results_of(exercise, trial), strict=False):
         if not agrees(value, want):
             return name, value, want
@@ -180,9 +169,7 @@ def agrees(value, want):
 
 
 def relation(name, value, want):
-    """How an array of numbers is related to the one that is wanted: its name, the kind and the
-    words; or None.
-    """
+    """The relation of an array to the wanted one: its name, the kind and the words; or None."""
     if value.dtype.kind != "f" or want.dtype.kind != "f" or not has_dtype_of(value, want):
         return None
     if value.ndim == 2 and value.T.shape == want.shape and close(value.T, want).all():

@@ -1,6 +1,4 @@
-"""Slips that are possible in every function with axes: changes of an answer's text, each with its
-explanation.
-"""
+"""Slips of every function with axes: changes of an answer's text, each with its explanation."""
 
 import re
 from itertools import combinations

@@ -15,9 +15,7 @@ OF_FLOAT32 = (
 
 
 def starting_text(exercise):
-    """The task as a docstring, and the function without its body; with its bugs, if there are some
-    to find.
-    """
+    """The task as a docstring, and the function without its body, or with bugs to find."""
     return (
         f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
         f"{explained(exercise)}\n"

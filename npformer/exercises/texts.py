@@ -17,15 +17,14 @@ def error_text(error, file):
         SystemExit: "it must return, not exit",
         EOFError: "your code cannot read input while it is checked",
     }
-    text = (
-        f"{type(error).__name__}: {texts[type(error)]}"
-        if type(error) in texts
-        else error_line(error)
-    )
+    if type(error) in texts:
+        text = f"{type(error).__name__}: {texts[type(error)]}"
+    else:
+        text = error_line(error)
     line = line_of(error, file)
-    return one_line(
-        f"{text} (line {line}: {linecache.getline(file, line).strip()})" if line else text
-    )
+    if line:
+        text += f" (line {line}: {linecache.getline(file, line).strip()})"
+    return one_line(text)
 
 
 def error_line(error):

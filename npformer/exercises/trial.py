@@ -13,9 +13,7 @@ NUMPY = dict(vars(np))
 
 @dataclass
 class Outcome:
-    """What a call did: its value, or the error it raised, the arguments it changed, and the names
-    of NumPy.
-    """
+    """What a call did: its value or error, the arguments it changed, and the names of NumPy."""
 
     value: object = None
     error: BaseException | None = None
@@ -63,9 +61,7 @@ def takes(function, n):
 
 
 def put_back():
-    """Give the names of NumPy what they had before a person's file replaced it; the names for which
-    this was needed.
-    """
+    """Give names of NumPy back what a person's file has replaced. Returns these names."""
     names = vars(np)
     replaced = [name for name, value in NUMPY.items() if names.get(name) is not value]
     for name in replaced:

@@ -27,6 +27,7 @@ def embed_cases(rng):
 
 
 TWICE = "an id that occurs twice gets only its last gradient: dtable[ids] += dx adds once; np.add.at adds all"
+MEANS = "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"
 
 EMBED = part(
     label="embed",
@@ -35,9 +36,7 @@ EMBED = part(
         Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] += dx"}, TWICE),
         Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] = dx"}, TWICE),
         Mistake(
-            {
-                "return dtable": "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"
-            },
+            {"return dtable": MEANS},
             "an id that occurs twice gets the sum of its gradients, not their mean",
         ),
         Mistake(
@@ -134,7 +133,7 @@ RMS_NORM = part(
         ),
         Mistake(
             {
-                "    rstd = 1 / np.sqrt((x**2)": "    x = x - x.mean(axis=-1, keepdims=True)\n    rstd = 1 / np.sqrt((x**2)",
+                "    rstd = 1 / np.sqrt((x**2)": "    x = x - x.mean(axis=-1, keepdims=True)\n    rstd = 1 / np.sqrt((x**2)"
             },
             NO_MEAN,
         ),

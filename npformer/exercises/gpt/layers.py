@@ -84,7 +84,7 @@ SELF_ATTENTION = part(
         ),
         Mistake(
             {
-                TURN: "q, k = (split_heads(rotary(merge_heads(part))[0], n_heads) for part in (q, k))\n    q_backward = k_backward = lambda dy: dy",
+                TURN: "q, k = (split_heads(rotary(merge_heads(part))[0], n_heads) for part in (q, k))\n    q_backward = k_backward = lambda dy: dy"
             },
             "q and k are turned before they are split: each head is turned alone, (B, H, T, K)",
         ),
@@ -314,9 +314,7 @@ WHOLE_MODEL = part(
     cases=gpt_cases,
     mistakes=(
         Mistake(
-            {
-                LAST_NORM: "y, norm_backward = x, lambda dy: (dy, params['layers']['norm'])",
-            },
+            {LAST_NORM: "y, norm_backward = x, lambda dy: (dy, params['layers']['norm'])"},
             "the last normalisation is missing, after the layers: its gain is params['layers']['norm']",
         ),
         Mistake(

@@ -23,27 +23,11 @@ def expected(param, grad, m, v, step, lr, beta1, beta2, eps):
 def cases(rng):
     n = int(rng.integers(1, 8))
     settings = (0.001, 0.9, 0.999, 1e-8)
+    one_number = np.array([1.0]), np.array([123.0]), np.zeros(1), np.zeros(1)
+    three_numbers = *draw(rng, 2, 3), np.zeros(3), np.zeros(3)
     return [
-        Case(
-            "the first step",
-            np.array([1.0]),
-            np.array([123.0]),
-            np.zeros(1),
-            np.zeros(1),
-            1,
-            0.25,
-            0.9,
-            0.999,
-            1e-8,
-        ),
-        Case(
-            "the first step of three numbers",
-            *draw(rng, 2, 3),
-            np.zeros(3),
-            np.zeros(3),
-            1,
-            *settings,
-        ),
+        Case("the first step", *one_number, 1, 0.25, 0.9, 0.999, 1e-8),
+        Case("the first step of three numbers", *three_numbers, 1, *settings),
         Case("the tenth step", *draw(rng, 3, 3), draw(rng, 3) ** 2, 10, *settings),
         Case("other settings", *draw(rng, 3, n), draw(rng, n) ** 2, 3, 0.1, 0.8, 0.95, 0.1),
         Case("a large eps", *draw(rng, 3, n), 0.01 * draw(rng, n) ** 2, 2, 0.5, 0.5, 0.9, 1.0),

@@ -15,25 +15,13 @@ def cases(rng):
     D, F = sizes(rng, 2, low=2)
     word = one_word.ds2, one_word.x2, one_word.W1, one_word.b1, one_word.W2
     square = draw(rng, D), draw(rng, D), draw(rng, D, D), draw(rng, D), draw(rng, D, D)
+    another = draw(rng, D), draw(rng, D), draw(rng, D, F), draw(rng, F), draw(rng, F, D)
+    of_zeros = draw(rng, D), np.zeros(D), draw(rng, D, F), np.zeros(F), draw(rng, F, D)
     return [
         Case(one_word.SENTENCE, *word),
-        Case(
-            "another word",
-            draw(rng, D),
-            draw(rng, D),
-            draw(rng, D, F),
-            draw(rng, F),
-            draw(rng, F, D),
-        ),
+        Case("another word", *another),
         Case("square weights", *square),
-        Case(
-            "hidden units that are 0",
-            draw(rng, D),
-            np.zeros(D),
-            draw(rng, D, F),
-            np.zeros(F),
-            draw(rng, F, D),
-        ),
+        Case("hidden units that are 0", *of_zeros),
     ]
 
 

@@ -22,25 +22,11 @@ def expected(ds, dq, dk, dv, word, W_q, W_k, W_v):
 
 def cases(rng):
     S, D, K = sizes(rng, 3, low=2)
-    random = (
-        draw(rng, D),
-        draw(rng, K),
-        draw(rng, S, K),
-        draw(rng, S, K),
-        int(rng.integers(S)),
-        *draw(rng, 3, D, K),
-    )
+    gradients = draw(rng, D), draw(rng, K), draw(rng, S, K), draw(rng, S, K)
+    random = *gradients, int(rng.integers(S)), *draw(rng, 3, D, K)
     square = draw(rng, 3), draw(rng, 3), draw(rng, 3, 3), draw(rng, 3, 3), 2, *draw(rng, 3, 3, 3)
-    given = (
-        one_word.ds1,
-        one_word.dq,
-        one_word.dk,
-        one_word.dv,
-        1,
-        one_word.W_q,
-        one_word.W_k,
-        one_word.W_v,
-    )
+    gradients = one_word.ds1, one_word.dq, one_word.dk, one_word.dv
+    given = *gradients, 1, one_word.W_q, one_word.W_k, one_word.W_v
     return [
         Case(one_word.SENTENCE, *given),
         Case("another sentence", *random),

@@ -25,26 +25,18 @@ def cases(rng):
     one_is_blind = mixed.copy()
     one_is_blind[0] = False
     padding = np.arange(S) < rng.integers(1, S + 1, size=(B, 1, 1, 1))
+    one_query = np.array([[1.0, 0.0]])
+    two_values = np.array([[10.0], [20.0]])
+    negative = np.full((2, 1), -1e3)
+    positive = np.full((3, 1), 1e3)
     return [
         Case("nothing hidden", q, k, v, np.ones((T, S), bool)),
-        Case(
-            "one key hidden",
-            np.array([[1.0, 0.0]]),
-            np.eye(2),
-            np.array([[10.0], [20.0]]),
-            np.array([[True, False]]),
-        ),
+        Case("one key hidden", one_query, np.eye(2), two_values, np.array([[True, False]])),
         Case("the future hidden", *draw(rng, 3, 4, 2), np.tril(np.ones((4, 4), bool))),
         Case("a random mask", q, k, v, mixed),
         Case("padding hidden in a batch of heads", *heads, padding),
         Case("large scores", 100 * q, 100 * k, v, mixed),
-        Case(
-            "very negative scores",
-            np.full((2, 1), -1e3),
-            np.full((3, 1), 1e3),
-            draw(rng, 3, 1),
-            np.eye(2, 3) == 1,
-        ),
+        Case("very negative scores", negative, positive, draw(rng, 3, 1), np.eye(2, 3) == 1),
         Case("a query that may attend to no key", q, k, v, one_is_blind),
     ]
 

@@ -63,7 +63,7 @@ exercise = Task(
         Mistake({"axis=-1, keepdims=True": "keepdims=True"}, explanations.SUM_OF_ALL),
         Mistake(
             {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"},
-            "the sum has lost its axis: keepdims=True keeps it",
+            "the maximum or the sum has lost its axis: keepdims=True keeps it",
         ),
         Mistake(
             {"return e / e.sum(axis=-1, keepdims=True)": "return e"},

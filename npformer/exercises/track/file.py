@@ -1,6 +1,4 @@
-"""The person's file: the page with the functions of the exercises left to write, and what runs of
-it.
-"""
+"""The person's file: the page without the functions that are exercises, and what runs of it."""
 
 import ast
 import hashlib
@@ -13,8 +11,7 @@ from npformer.exercises.track.page import functions_in
 def starting_text(track, taken=None):
     """The page with stubs in place of the functions that are exercises.
 
-    ``taken`` has the texts of functions, by name, that stand in place of a stub or of a given
-    function.
+    ``taken`` has texts of functions, by name, that stand in place of stubs or given functions.
     """
     names = {part.function_name for part in track.parts.values()}
     new = {name: stub(track, name) for name in track.page.functions if name in names}
@@ -51,9 +48,7 @@ def in_order(track, new):
 
 
 def stub(track, name):
-    """A function of the page with the tasks of its exercises in its docstring, and without its
-    body.
-    """
+    """A function of the page, without its body, and with its tasks in its docstring."""
     function = track.page.functions[name]
     parts = [part for part in track.parts.values() if part.function_name == name]
     first = (ast.get_docstring(function) or "").splitlines()
@@ -80,8 +75,7 @@ def text_of(track, part):
 
 
 def digests(track, text):
-    """A digest of what each exercise checks in the person's file: of its function, without a later
-    backward pass.
+    """A digest of what each exercise checks in the person's file, without a later backward pass.
 
     What the person has written beside the functions of the page counts for all.
     """
@@ -102,9 +96,7 @@ def digest(function, part, beside):
 
 
 def complete(track, names, solved):
-    """Put the functions of the page in place of those that are not solved, among the names of the
-    person's file.
-    """
+    """Put the page's functions in place of those not solved, among the names of the file."""
     parts = track.parts.values()
     if solved >= {part.key for part in parts}:
         return  # the file alone

@@ -1,6 +1,4 @@
-"""A part of a model: an exercise whose function returns ``y, backward``, as the building blocks of
-a page do.
-"""
+"""A part of a model: an exercise whose function returns ``y, backward``, as those of a page do."""
 
 import inspect
 import traceback
@@ -136,9 +134,7 @@ class Part(Exercise):
         )
 
     def results_of(self, function, args):
-        """The arrays that the function and its backward pass return, those of nested dicts one by
-        one.
-        """
+        """The arrays that the function and its backward pass return, also those of nested dicts."""
         self.check_defaults(function)
         if self.has_later_backward:
             return self.both(function, args)[0]
@@ -201,8 +197,7 @@ class Part(Exercise):
             )
 
     def completed(self, names):
-        """The person's function. The page's others take the place of the file's, so that this one
-        alone is checked.
+        """The person's function, with the page's others, so that this one alone is checked.
 
         What the file lacks is missed here already, as it is when the file runs alone.
         """
@@ -238,9 +233,7 @@ def leaves(name, value, like):
 
 
 class AdamPart(Part):
-    """The step of Adam, which returns nothing: what it makes of the parameters in two steps is
-    compared.
-    """
+    """The step of Adam, which returns nothing: the parameters after two steps are compared."""
 
     def results_of(self, function, args):
         """The arrays of the parameters after each step."""

@@ -68,6 +68,7 @@ ROOT_OF_INT = "np.sqrt of an int is an np.float64, which makes float64 of all th
 def attention_cases(rng, n_dout=0):
     """With masks of the shapes that the model has; for the backward pass with dout."""
     B, H, T, S, K = sizes(rng, 5, low=2, high=6)
+    shape = B, H, T, S, K
     ones = np.ones((1, 1, 1, 2), dtype=bool)
 
     def case(what, B, H, T, S, K, keep, size=1.0):
@@ -80,17 +81,11 @@ def attention_cases(rng, n_dout=0):
         case("one query, two keys", 1, 1, 1, 2, 3, ones),
         case("several queries", 1, 1, 3, 4, 2, np.ones((3, 4), dtype=bool)),
         case(
-            "a batch of heads, with a mask of the keys (B, 1, 1, S)",
-            B,
-            H,
-            T,
-            S,
-            K,
-            mask(rng, B, 1, 1, S),
+            "a batch of heads, with a mask of the keys (B, 1, 1, S)", *shape, mask(rng, B, 1, 1, S)
         ),
         case("a causal mask (T, T)", B, H, T, T, K, np.tri(T, dtype=bool)),
-        case("a mask of each query (B, 1, T, S)", B, H, T, S, K, mask(rng, B, 1, T, S)),
-        case("large scores", B, H, T, S, K, mask(rng, T, S), 10.0),
+        case("a mask of each query (B, 1, T, S)", *shape, mask(rng, B, 1, T, S)),
+        case("large scores", *shape, mask(rng, T, S), 10.0),
     ]
 
 

@@ -180,14 +180,9 @@ def layer_cases(rng):
     B, T, H, K = sizes(rng, 4, low=2, high=5)
 
     def case(what, B, T, H, K, keep):
-        return Case(
-            what,
-            model(rng, H * K)["encoder"]["0"],
-            draw(rng, B, T, H * K),
-            keep,
-            H,
-            draw(rng, B, T, H * K),
-        )
+        layer = model(rng, H * K)["encoder"]["0"]
+        x, dy = draw(rng, 2, B, T, H * K)
+        return Case(what, layer, x, keep, H, dy)
 
     return [
         case("one sentence, one head", 1, 2, 1, 3, np.ones((1, 1, 1, 2), dtype=bool)),
@@ -274,13 +269,13 @@ ENCODER_LAYER = part(
         ),
         Mistake(
             {
-                'x1, norm1_backward = layer_norm(params["attention_norm"], x0 + attended)': 'h, norm1_backward = layer_norm(params["attention_norm"], attended)\n    x1 = x0 + h',
+                'x1, norm1_backward = layer_norm(params["attention_norm"], x0 + attended)': 'h, norm1_backward = layer_norm(params["attention_norm"], attended)\n    x1 = x0 + h'
             },
             NORM_OF_SUBLAYER,
         ),
         Mistake(
             {
-                'x2, norm2_backward = layer_norm(params["feed_forward_norm"], x1 + fed)': 'h, norm2_backward = layer_norm(params["feed_forward_norm"], fed)\n    x2 = x1 + h',
+                'x2, norm2_backward = layer_norm(params["feed_forward_norm"], x1 + fed)': 'h, norm2_backward = layer_norm(params["feed_forward_norm"], fed)\n    x2 = x1 + h'
             },
             NORM_OF_SUBLAYER,
         ),
