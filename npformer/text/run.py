@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from npformer.files.checkpoint import LAST, CheckpointError
+from npformer.operations.options import check_option
 from npformer.runtime.ranks import checked_ranks
 from npformer.training.loop import Loop
 from npformer.training.trainer import Trainer
@@ -53,7 +54,7 @@ class TextRun(Loop):
         minutes count from ``since``, a time of ``time.perf_counter``; without it, from when the run
         was made.
         """
-        self.minutes = minutes
+        self.minutes = None if minutes is None else check_option("minutes", minutes)
         if since is not None:
             self.began = since
         n_left = self.settings.steps - self.trainer.n_steps

@@ -208,6 +208,16 @@ def test_wrong_settings_are_named():
     bad(ValueError, "lr=0.0, expected a finite number above 0", lr=0.0)
 
 
+def test_wrong_minutes_are_named_before_the_first_step(tmp_path, path):
+    run = start(tmp_path, path)
+    for minutes in (-1, 0, float("nan")):
+        message = f"minutes={minutes}, expected a finite number above 0"
+        refuses(ValueError, message, run.train, minutes=minutes, progress=False)
+    for minutes in ("x", True):
+        refuses(TypeError, f"minutes={minutes!r} is a", run.train, minutes=minutes, progress=False)
+    assert run.trainer.n_steps == 0
+
+
 def test_a_resumed_training_may_have_another_rate_and_more_steps(tmp_path, path, capsys):
     start(tmp_path, path).train(progress=False)
     capsys.readouterr()
