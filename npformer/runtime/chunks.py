@@ -18,7 +18,7 @@ class Chunk(NamedTuple):
 
     pieces: list[slice]  # of each rank, in the flat array
     own: slice  # that of this rank
-    state: slice  # the same, in the pieces of this rank joined to one array
+    joined: slice  # the same, in the pieces of this rank joined to one array
 
     @property
     def place(self):
@@ -35,7 +35,7 @@ def chunks_of(n, rank, size, block):
     """Cut n numbers into chunks, the last one first; every piece begins with a block.
 
     >>> for chunk in chunks_of(100_000, rank=1, size=2, block=2**12):
-    ...     print(chunk.place, chunk.own, chunk.state)
+    ...     print(chunk.place, chunk.own, chunk.joined)
     slice(36864, 100000, None) slice(69632, 100000, None) slice(0, 30368, None)
     slice(0, 36864, None) slice(20480, 36864, None) slice(30368, 46752, None)
     """
@@ -53,10 +53,10 @@ def chunks_of(n, rank, size, block):
         edges = [start, *(min(edge, stop) for edge in inner), stop]
         pieces = [slice(*pair) for pair in pairwise(edges)]
         own = pieces[rank]
-        state = slice(n_owned, n_owned + own.stop - own.start)
-        chunks.append(Chunk(pieces, own, state))
+        joined = slice(n_owned, n_owned + own.stop - own.start)
+        chunks.append(Chunk(pieces, own, joined))
         stop = start
-        n_owned = state.stop
+        n_owned = joined.stop
     return chunks
 
 

@@ -112,7 +112,7 @@ class FlatOptimizer:
     def update(self, state, step, grad_scale, lr):
         """Update the parameters and moments of a ``TrainState``, by ``Optimizer.update``."""
         for piece in self.pieces:
-            moments = {name: x[piece.state] for name, x in state.moments.items()}
+            moments = {name: x[piece.moments] for name, x in state.moments.items()}
             param = state.flat_params[piece.place]
             grad = state.flat_grads[piece.place]
             self.optimizer.update(
@@ -132,7 +132,7 @@ class Piece(NamedTuple):
     """Neighbouring parameters that this process updates, with the same settings."""
 
     place: slice  # in the flat arrays
-    state: slice  # in the arrays of the optimizer's state; another place if ranks divide it
+    moments: slice  # in the arrays of the moments; another place if ranks divide it
     frozen: bool
     decay: bool
 

@@ -5,10 +5,9 @@ and state. The trainer has all parameters in one flat array, which one call of `
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, ValuesView
 from dataclasses import dataclass
-from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +20,6 @@ from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.reference.math.update import norm_of
 from npformer.runtime.blas_threads import one_blas_thread
-
-
-class UpdateNumbers(NamedTuple):
-    """The numbers of one update, beside the settings of the optimizer."""
-
-    step: Any
-    lr: Any
-    grad_scale: Any  # the gradient is multiplied by it
-    weight_decay: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class Optimizer:
 
     def __post_init__(self):
         check_fields(self)
-        if isinstance(self.lr, (dict, list, GeneratorType)):
+        if isinstance(self.lr, (dict, list, ValuesView, Iterator)):
             problem = f"lr is a {type(self.lr).__name__}, expected a number or a schedule"
             raise TypeError(f"{problem}; parameters are given to Trainer, or to init(params)")
         if not callable(self.lr):
@@ -186,15 +176,17 @@ class Optimizer:
         lr: Any = None,
         decay: bool = True,
     ) -> None:
-        """Update ``param`` and ``moments`` in place; ``lr`` defaults to that of this step."""
+        """Update ``param`` and ``moments`` in place, by the gradient times ``grad_scale``.
+
+        ``lr`` defaults to that of this step.
+        """
         if lr is None:
             lr = self.learning_rate(step)
         weight_decay = self.weight_decay if decay else 0.0
-        numbers = UpdateNumbers(step, lr, grad_scale, weight_decay)
-        self._update(ops, param, grad, moments, numbers)
+        self._update(ops, param, grad, moments, step, lr, grad_scale, weight_decay)
 
-    def _update(self, ops, param, grad, moments, numbers):
-        """Call the operation of the optimizer, with the numbers that it takes."""
+    def _update(self, ops, param, grad, moments, step, lr, grad_scale, weight_decay):
+        """Call the operation of the optimizer, with those of the numbers that it needs."""
         raise NotImplementedError
 
 
@@ -229,15 +221,15 @@ class SGD(Optimizer):
         """The velocity, if there is momentum."""
         return ("velocity",) if self.momentum else ()
 
-    def _update(self, ops, param, grad, moments, numbers):
+    def _update(self, ops, param, grad, moments, step, lr, grad_scale, weight_decay):
         ops.sgd_update(
             param,
             grad,
             moments.get("velocity"),
-            lr=numbers.lr,
+            lr=lr,
             momentum=self.momentum,
             nesterov=self.nesterov,
-            grad_scale=numbers.grad_scale,
+            grad_scale=grad_scale,
         )
 
 
@@ -272,20 +264,20 @@ class Adam(Optimizer):
         """The running means of g and g²."""
         return ("m", "v")
 
-    def _update(self, ops, param, grad, moments, numbers):
+    def _update(self, ops, param, grad, moments, step, lr, grad_scale, weight_decay):
         beta1, beta2 = self.betas
         ops.adam_update(
             param,
             grad,
             moments["m"],
             moments["v"],
-            lr=numbers.lr,
-            step=numbers.step,
+            lr=lr,
+            step=step,
             beta1=beta1,
             beta2=beta2,
             eps=self.eps,
-            weight_decay=numbers.weight_decay,
-            grad_scale=numbers.grad_scale,
+            weight_decay=weight_decay,
+            grad_scale=grad_scale,
         )
 
 
@@ -357,17 +349,17 @@ class Lion(Optimizer):
         """The running mean of g."""
         return ("m",)
 
-    def _update(self, ops, param, grad, moments, numbers):
+    def _update(self, ops, param, grad, moments, step, lr, grad_scale, weight_decay):
         beta1, beta2 = self.betas
         ops.lion_update(
             param,
             grad,
             moments["m"],
-            lr=numbers.lr,
+            lr=lr,
             beta1=beta1,
             beta2=beta2,
-            weight_decay=numbers.weight_decay,
-            grad_scale=numbers.grad_scale,
+            weight_decay=weight_decay,
+            grad_scale=grad_scale,
         )
 
 

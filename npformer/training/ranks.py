@@ -30,7 +30,7 @@ from npformer.training.shards import GradientTree, OverShards
 from npformer.training.step import sum_of_losses
 
 
-class OverRanks(OverShards):
+class OverRanks:
     """The loss and the gradients of a batch, whose shards are divided among all ranks.
 
     Each rank computes its shards as ``OverShards`` does, and sends its sums to the others in the
@@ -44,13 +44,13 @@ class OverRanks(OverShards):
     """
 
     def __init__(self, loss_and_grad, state, sharding, ranks, chunks):
-        super().__init__(loss_and_grad, state, sharding)
-        self.ranks = ranks
-        self.flat = state.flat_grads
+        self.on_this_rank = OverShards(loss_and_grad, state, sharding)
+        self.sharding, self.ranks = sharding, ranks
+        self.slots, self.flat = state.slots, state.flat_grads
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.divided = DividedArray(sharding.device, self.flat, chunks)
 
-    def __call__(self, params, batch, dropout_key, options, is_first, is_last):
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch; return the losses of this rank's shards and None, or None and an error.
 
         The losses of all batches are exchanged together, as each exchange takes its time.
@@ -66,7 +66,7 @@ class OverRanks(OverShards):
             gradients = self.sum_of_batches(n_shards, is_first, is_last)
 
         def losses_of_mine():
-            losses = self.losses(mine, n_shards, gradients, params, options)
+            losses = self.on_this_rank.losses(mine, n_shards, gradients, params, options)
             return [float(loss) for loss in losses]  # as JSON has them
 
         losses, error = attempted(losses_of_mine)
@@ -75,7 +75,7 @@ class OverRanks(OverShards):
         return losses, error
 
     def total(self, results):
-        """The loss of a step, of the results of its batches; raises if a rank has an error."""
+        """Return the loss of a step, of its batches' results; raise if a rank has an error."""
         error = next((error for _, error in results if error is not None), None)
         of_ranks = self.ranks.gather([losses for losses, _ in results], error)
         losses_of_batches = [chain(*of_batch) for of_batch in zip(*of_ranks, strict=True)]
@@ -94,7 +94,7 @@ class OverRanks(OverShards):
         flat_sums = self.flat_sums[: len(mine)]
         exchange = Exchange(self.ranks, self.divided, subtrees_of, flat_sums, n_leaves=n_shards)
         sums = dict(zip(mine, flat_sums, strict=True))
-        return GradientTree(self.state.slots, sums, is_first=True, exchange=exchange)
+        return GradientTree(self.slots, sums, is_first=True, exchange=exchange)
 
     def sum_of_batches(self, n_shards, is_first, is_last):
         """The sum of one of several batches of a step, of so many shards, and of those before it.
@@ -109,7 +109,7 @@ class OverRanks(OverShards):
             size = self.ranks.size
             leaf_of = [[(rank, rank + 1)] for rank in range(size)]
             exchange = Exchange(self.ranks, self.divided, leaf_of, [self.flat], n_leaves=size)
-        return GradientTree(self.state.slots, sums, is_first, exchange)
+        return GradientTree(self.slots, sums, is_first, exchange)
 
     def shards_of_ranks(self, n_shards):
         """The numbers of the shards that each rank computes: a range for each rank."""
@@ -242,18 +242,18 @@ class DividedOptimizer(FlatOptimizer):
         flat = np.empty(size if self.ranks.is_first else 0, own.dtype)
         for chunk in self.chunks:
             place = [flat[chunk.place], chunk.counts] if self.ranks.is_first else None
-            self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.state], place))
+            self.ranks.wait(self.ranks.comm.Igatherv(own[chunk.joined], place))
         return flat
 
 
 def _own_pieces(chunk, pieces):
     """The parts of pieces that lie in this rank's piece of a chunk."""
-    shift = chunk.own.start - chunk.state.start
+    shift = chunk.own.start - chunk.joined.start
     own = []
     for piece in pieces:
         start = max(chunk.own.start, piece.place.start)
         stop = min(chunk.own.stop, piece.place.stop)
         if start < stop:
-            state = slice(start - shift, stop - shift)
-            own.append(piece._replace(place=slice(start, stop), state=state))
+            moments = slice(start - shift, stop - shift)
+            own.append(piece._replace(place=slice(start, stop), moments=moments))
     return own

@@ -85,14 +85,16 @@ class OverShards:
     def __init__(self, loss_and_grad, state, sharding):
         self.loss_and_grad, self.state, self.sharding = loss_and_grad, state, sharding
 
-    total = staticmethod(sum_of_losses)
-
-    def __call__(self, params, batch, dropout_key, options, is_first, is_last):
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch, and return its loss."""
         shards = self.sharding.shards(batch, dropout_key)
         sums = {(0, len(shards)): self.state.flat_grads}
         gradients = GradientTree(self.state.slots, sums, is_first)
         return sum_of_losses(self.losses(shards, len(shards), gradients, params, options))
+
+    def total(self, losses):
+        """Return the loss of a step."""
+        return sum_of_losses(losses)
 
     def losses(self, shards, n_shards, gradients, params, options):
         """Compute some of the ``n_shards`` of a batch, and return the loss of each.

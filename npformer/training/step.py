@@ -1,12 +1,13 @@
 """One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
 ``WholeBatch`` computes a batch with the model's ``loss_and_grad``. What divides a batch takes its
-place: ``OverShards`` and ``OverRanks``. A shorter number format wraps the ``loss_and_grad``, and
-the step, which it tries again after an overflow (``precision.py``). What divides the moments of the
-optimizer among ranks takes the place of the optimizer. A step knows nothing of them.
+place, ``OverShards`` or ``OverRanks``: all three have the methods of ``LossAndGrad``. A shorter
+number format wraps the ``loss_and_grad``, and the step, which it tries again after an overflow
+(``precision.py``). What divides the moments of the optimizer among ranks takes the place of the
+optimizer. A step knows nothing of them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +23,20 @@ class Numbers(NamedTuple):
     loss_scale: Any  # the loss is multiplied by it before the backward pass; 1 except for float16
     lr: Any
     step: Any  # 1 is the first
+
+
+class LossAndGrad(Protocol):
+    """What computes the batches of a step."""
+
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last) -> Any:
+        """Compute a batch, and write its gradients into ``state.flat_grads``.
+
+        Those of the first batch of a step overwrite what is there, those of the others are added
+        to it. Ranks exchange the sum with the last batch. What is returned is for ``total``.
+        """
+
+    def total(self, results) -> Any:
+        """Return the loss of a step, of what was returned for each of its batches."""
 
 
 def training_step(
@@ -40,9 +55,7 @@ def training_step(
         The dropout key.
     numbers : Numbers, or an array of the device with them
     ops : Ops
-    loss_and_grad : WholeBatch, OverShards or OverRanks
-        Computes a batch, and writes its gradients into ``state.flat_grads``. Its ``total`` is the
-        loss of the step, of what it has returned for each batch.
+    loss_and_grad : LossAndGrad
     optimizer : FlatOptimizer
     options : dict
         Further options of the model's ``loss_and_grad``.
@@ -59,15 +72,18 @@ def training_step(
     options = options | {"n_tokens": n_targets, "backend": ops}
     if state.precision.has_loss_scale:  # others are not asked to take this option
         options["loss_scale"] = loss_scale
-    losses = []
+    results = []
     for i, batch in enumerate(batches):
         is_first = i == 0
         is_last = i + 1 == len(batches)
         batch_key = derive_key(key, i)
         # The gradients of the first batch overwrite those of the last step in state.flat_grads, the
         # others are added to them. All are divided by the targets of all batches.
-        losses.append(loss_and_grad(state.params, batch, batch_key, options, is_first, is_last))
-    loss = loss_and_grad.total(losses)
+        result = loss_and_grad(
+            state.params, batch, batch_key, options, is_first=is_first, is_last=is_last
+        )
+        results.append(result)
+    loss = loss_and_grad.total(results)
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
@@ -107,15 +123,17 @@ class WholeBatch:
         self.loss_and_grad, self.slots = loss_and_grad, state.slots
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
 
-    total = staticmethod(sum_of_losses)
-
-    def __call__(self, params, batch, dropout_key, options, is_first, is_last):
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch, and return its loss."""
         intake = GradientIntake(self.slots, self.write if is_first else self.add)
         results = self.loss_and_grad(
             params, *batch, dropout_key=dropout_key, ready=intake.ready, **options
         )
         return intake.finish(results)
+
+    def total(self, losses):
+        """Return the loss of a step."""
+        return sum_of_losses(losses)
 
     def write(self, path, grad):
         """Write a gradient of the first batch."""

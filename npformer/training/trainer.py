@@ -41,7 +41,7 @@ from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings
 from npformer.training.shards import OverShards, Sharding
-from npformer.training.step import Numbers, WholeBatch, training_step
+from npformer.training.step import LossAndGrad, Numbers, WholeBatch, training_step
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
@@ -165,23 +165,25 @@ class Trainer:
 
     def _divide_work(self):
         """Wrap loss and gradient, and the optimizer, in what divides them."""
+        self.loss_and_grad: LossAndGrad
+        self.flat_optimizer: FlatOptimizer
         state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
         loss_and_grad = with_ready(state.precision.over(self.model.loss_and_grad))
         pieces = pieces_of(self.params, settings.frozen, self.optimizer.decays)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
-        if not ranks.alone:
-            # of the gradient and of the parameters: a rank has those of the same numbers
+        if ranks.alone:
+            self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
+            if settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
+                self.loss_and_grad = WholeBatch(loss_and_grad, state)
+            else:
+                self.loss_and_grad = OverShards(loss_and_grad, state, self.sharding)
+        else:
+            # A rank owns the same numbers of the gradient and of the parameters.
             chunks = chunks_of(self.flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
             self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, ranks, chunks)
             self.flat_optimizer = DividedOptimizer(
                 self.optimizer, ops, pieces, self.flat_params, ranks, chunks
             )
-            return
-        self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
-        if settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
-            self.loss_and_grad = WholeBatch(loss_and_grad, state)
-        else:
-            self.loss_and_grad = OverShards(loss_and_grad, state, self.sharding)
 
     def _compose_step(self):
         """Make the step of a training from what the work was divided into, in three forms.

@@ -274,7 +274,8 @@ def after_backward(over_ranks, look):
     found = []
     exchange = None
     new_tree = over_ranks.sums_of_subtrees
-    loss_and_grad = over_ranks.loss_and_grad
+    on_this_rank = over_ranks.on_this_rank
+    loss_and_grad = on_this_rank.loss_and_grad
 
     def noting_tree(n_shards):
         nonlocal exchange
@@ -289,7 +290,7 @@ def after_backward(over_ranks, look):
         return results
 
     over_ranks.sums_of_subtrees = noting_tree
-    over_ranks.loss_and_grad = noting
+    on_this_rank.loss_and_grad = noting
     return found
 
 

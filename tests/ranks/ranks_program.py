@@ -265,9 +265,9 @@ class Picky(Transformer):
 
 def fails_in_a_step():
     """All ranks raise what the rank of one row finds wrong, and go on as one process does."""
-    trainers = [trainer_of("adam", RANKS), trainer_of("adam")]
-    for trainer in trainers:
-        trainer.loss_and_grad.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
+    together, alone = trainers = [trainer_of("adam", RANKS), trainer_of("adam")]
+    for of_shards in (together.loss_and_grad.on_this_rank, alone.loss_and_grad):
+        of_shards.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
     batches = [TASK.batch(i, 8) for i in range(2)]
     for src, _ in batches:
         src[src >= 48] = 47

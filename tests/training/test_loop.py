@@ -415,7 +415,8 @@ def test_an_unknown_setting_is_named_with_the_known_ones():
 
 def test_an_optimizer_that_is_given_parameters_says_where_they_belong():
     message = "expected a number or a schedule; parameters are given to Trainer, or to init"
-    for params in ({"weight": np.ones(2)}, [np.ones(2)]):
+    weight = np.ones(2)
+    for params in ({"w": weight}, [weight], {"w": weight}.values(), iter([weight])):
         refuses(TypeError, message, Adam, params)
 
 

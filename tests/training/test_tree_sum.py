@@ -62,9 +62,9 @@ def test_chunks_divide_everything_among_the_ranks(n, size):
             n_left -= sum(chunk.counts)
             assert chunk.place.start == n_left
             assert chunk.own == chunk.pieces[rank]
-            assert chunk.state == slice(n_owned, n_owned + chunk.counts[rank])
+            assert chunk.joined == slice(n_owned, n_owned + chunk.counts[rank])
             assert not any(x.start % NORM_BLOCK for x in chunk.pieces if x.start < x.stop)
-            n_owned = chunk.state.stop
+            n_owned = chunk.joined.stop
         assert n_left == 0
         owned.append(n_owned)
     assert max(owned) - min(owned) <= NORM_BLOCK * len(chunks)
