@@ -124,7 +124,7 @@ def find_text(data, split, pair, skip_empty):
 def translated(translator, sources, references, search, ranks):
     """The translations of sources, of which each rank makes its share."""
     texts = digest([*sources, *references])
-    ranks.agree(lambda: {"model": translator.checksum(), "text": texts})
+    ranks.agree(lambda: {"model": translator.digest(), "text": texts})
     mine = translator.translate(ranks.my_share(sources), **search)
     return ranks.gather_lists(list(mine))
 

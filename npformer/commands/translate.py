@@ -119,7 +119,7 @@ def results_on_ranks(translator, lines, search, ranks):
     """Yield the hypotheses of each line, in order. Rank 0 reads the lines, and each rank translates
     a part of them.
     """
-    ranks.agree(lambda: {"model": translator.checksum()})
+    ranks.agree(lambda: {"model": translator.digest()})
     while some := ranks.first(lambda: list(islice(lines, READ_AHEAD * ranks.size))):
         results = translator.hypotheses(ranks.my_share(some), **search)
         mine = [list(map(asdict, hypotheses)) for hypotheses in results]

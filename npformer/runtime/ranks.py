@@ -304,8 +304,7 @@ def world():
     >>> world().size
     1
     """
-    sizes = started.sizes()
-    if "1" in sizes or started.rank() is None:
+    if started.is_alone():
         return Ranks()
     try:
         from mpi4py import MPI
@@ -313,6 +312,7 @@ def world():
         raise ImportError(f"several ranks need mpi4py: {pip_install('mpi')} ({error})") from error
     if MPI.COMM_WORLD.Get_size() > 1:
         return MpiRanks(MPI.COMM_WORLD)
+    sizes = started.sizes()
     if sizes:
         library = MPI.Get_library_version().partition("\n")[0].strip()
         advice = "start them with the mpiexec of this MPI, or install mpi4py for the other one"

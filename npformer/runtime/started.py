@@ -1,7 +1,7 @@
 """What the programs that start processes of MPI (mpiexec, mpirun, srun) tell each of them.
 
-It stands in the environment. This module needs the standard library alone, so that a command knows
-its rank before NumPy is there.
+It stands in the environment. This module needs the standard library alone, as commands import it
+before NumPy.
 """
 
 import os
@@ -20,6 +20,11 @@ def rank():
 def sizes():
     """How many processes were started, each as a text; empty if this is not said."""
     return _values(SIZES)
+
+
+def is_alone():
+    """Whether this process is the only one: no such program has started it, or it and no other."""
+    return rank() is None or "1" in sizes()
 
 
 def _values(names):

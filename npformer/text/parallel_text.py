@@ -188,7 +188,7 @@ class TokenBatches:
     def _same(self, pairs):
         """These pairs, which have to be the same on all ranks."""
         lines = (line for pair in pairs for line in pair)
-        self.ranks.agree(lambda: {"text": {"pairs": len(pairs), "checksum": digest(lines)}})
+        self.ranks.agree(lambda: {"text": {"pairs": len(pairs), "digest": digest(lines)}})
         return pairs
 
     def _encode(self, subwords, lines):

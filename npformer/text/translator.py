@@ -172,8 +172,8 @@ class Translator:
 
         return self.target.decode(self._decode(list(each_line("lines", lines)), decode))
 
-    def checksum(self):
-        """Return a checksum of the parameters, to compare them on several ranks."""
+    def digest(self):
+        """Return a digest of the parameters, to compare them on several ranks."""
         return digest(on_host(x) for _, x in tree.leaves(self.params))
 
     def encode(self, lines, first=1):

@@ -186,7 +186,7 @@ def test_ranks_that_differ_refuse_to_go_on_together(found):
     differ("other rates", "lr=1.1, rank 0 has 0.1")
     differ("other batch", "targets=")
     differ("save alone", "save.n_steps=None, rank 0 has 0")
-    differ("other text", "text.checksum=")
+    differ("other text", "text.digest=")
     differ("other end", "batches_end=False, rank 0 has True")
 
 

@@ -31,7 +31,7 @@ class Quiet:
     """
 
     def __enter__(self):
-        if rank() is not None and "1" not in started.sizes():
+        if rank() is not None and not started.is_alone():
             with contextlib.suppress(ImportError):  # ``runtime.ranks.world`` says what is missing
                 import mpi4py.MPI  # noqa: F401
         self.outputs = sys.stdout, sys.stderr

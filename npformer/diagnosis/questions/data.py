@@ -29,7 +29,7 @@ def numbers(subject):
 def answers(subject):
     """Whether targets differ, and have to be computed."""
     rows = subject.all_rows
-    message = why_nothing_to_learn(subject, rows)
+    message = why_nothing_to_learn(subject)
     if message:
         yield sign("nothing to learn", message)
     if getattr(subject.architecture, "task", None) == "words":
@@ -38,8 +38,9 @@ def answers(subject):
         yield from numbers_in_the_input(rows)
 
 
-def why_nothing_to_learn(subject, rows):
+def why_nothing_to_learn(subject):
     """A message if one answer is right for all inputs, or if there is none."""
+    rows = subject.all_rows
     counted = rows.targets[rows.counted]
     if len(counted) >= FEW and (counted == counted[:1]).all():
         return f"the targets that count are all {counted[:1]}"
