@@ -265,7 +265,7 @@ class Picky(Transformer):
 
 def fails_in_a_step():
     """All ranks raise what the rank of one row finds wrong, and go on as one process does."""
-    together, alone = trainers = [trainer_of("adam", RANKS), trainer_of("adam")]
+    together, alone = trainer_of("adam", RANKS), trainer_of("adam")
     for of_shards in (together.loss_and_grad.on_this_rank, alone.loss_and_grad):
         of_shards.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
     batches = [TASK.batch(i, 8) for i in range(2)]
@@ -289,12 +289,12 @@ def fails_in_a_step():
                 messages.append(f"{type(error).__name__}: {error}")
         return messages
 
-    messages = RANKS.gather(steps_of(trainers[0]))
+    messages = RANKS.gather(steps_of(together))
     threads = [thread for thread in threading.enumerate() if "messenger" in thread.name]
     return {
         "messages": messages,
-        "alone": steps_of(trainers[1]),
-        "same bits": same(trainers[0].flat_params, trainers[1].flat_params),
+        "alone": steps_of(alone),
+        "same bits": same(together.flat_params, alone.flat_params),
         "threads": len(threads),
     }
 
