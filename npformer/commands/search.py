@@ -15,6 +15,7 @@ sentences: only those of new sentences are computed.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def main(
     if any(map(is_standard_input, files)):
         standard_input()  # raises, before a model is read, if there is none
     index = index or model.parent / f"{model.absolute().name}.vectors.safetensors"
-    texts = Texts(files)
+    texts = Texts.read(files)
     refuse_overwriting([*files, *texts.by_file], index=index)
     places = places_of(texts.by_file)
     if not places:
@@ -105,12 +106,13 @@ def cosines_of(query, texts, loaded, index, backend):
     """The cosine of each of some sentences with a query, and figures of the vectors that were
     computed for that.
     """
+    model, params, tokenizer = loaded
 
     def vectors_of(texts, prompt):
-        return sentence_vectors(*loaded, texts, backend, prompt=prompt)
+        return sentence_vectors(model, params, tokenizer, texts, backend, prompt=prompt)
 
-    settings = {"settings": describe(loaded.model), "texts": text_settings(loaded.tokenizer)}
-    of_model = checksum(dict(tree.leaves(loaded.params)), settings)
+    settings = {"settings": describe(model), "texts": text_settings(tokenizer)}
+    of_model = checksum(dict(tree.leaves(params)), settings)
     start = time.perf_counter()
     vectors = VectorIndex(index, of_model)
     new = vectors.missing(texts)
@@ -145,6 +147,7 @@ def places_of(texts):
     return places
 
 
+@dataclass
 class Texts:
     """The texts of files, and what is skipped of them.
 
@@ -158,15 +161,20 @@ class Texts:
         Whether a file that was named, or a line of a text, is skipped.
     """
 
-    def __init__(self, paths):
-        self.by_file = {}
-        self.skipped = []
-        self.has_errors = False
+    by_file: dict[Path, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    has_errors: bool = False
+
+    @classmethod
+    def read(cls, paths):
+        """The texts of the files with these paths, and of those in folders."""
+        texts = cls()
         for path in paths:
             if path.is_dir():
-                self.add_folder(path)
+                texts.add_folder(path)
             else:
-                self.add_file(path)
+                texts.add_file(path)
+        return texts
 
     def add_file(self, file):
         """Add the text of a file that was named."""

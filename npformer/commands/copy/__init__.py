@@ -116,7 +116,7 @@ def main(
     if folder:
         draw(folder, task, trained, training.history)
     elif not pictures.no_plots:
-        print(f"\n{attention_in_characters(*an_example(trained))}")
+        print(f"\n{attention_in_characters(an_example(trained))}")
     if file:
         print_how_to_load(file)
 

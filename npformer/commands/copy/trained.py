@@ -22,14 +22,11 @@ class Trained(NamedTuple):
 
 def evaluate(trained, task):
     """The scores of a model, and what it writes for each of the held-out sequences."""
-    model = trained.model
-    params = trained.params
-    ops = trained.ops
-    tgt = trained.tgt
-    share, answers = exact_match(model, params, trained.src, tgt, backend=ops)
+    model, params, ops, src, tgt = trained
+    share, answers = exact_match(model, params, src, tgt, backend=ops)
     longer = task.longer(len(tgt))
     share_longer, _ = exact_match(model, params, *longer, backend=ops)
-    loss, _ = model.loss(params, trained.src, tgt[:, :-1], tgt[:, 1:], backend=ops)
+    loss, _ = model.loss(params, src, tgt[:, :-1], tgt[:, 1:], backend=ops)
     scores = {"exact_match": share, "exact_match_longer": share_longer, "loss": float(loss)}
     return scores, answers
 

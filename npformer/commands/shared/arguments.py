@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from operator import attrgetter
 
 from npformer.commands import COMMANDS, called, close_names, did_you_mean, nearest
 
@@ -176,26 +175,22 @@ def shown_as_written(docstring):
     return {"description": text, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
-def number(range_in, at_most=None, name=""):
-    """The type of an argument that is a number in a range.
-
-    ``range_in(options)`` finds the range in `npformer.operations.options`, which needs NumPy; its
-    words may have the ``name`` of the option.
+def in_range(name, at_most=None):
+    """The type of an argument that is a number in a range: that of an option of npformer, or one
+    without an option, such as AT_LEAST_1.
     """
 
     def parse(text):
-        from npformer.operations import options
-
-        kind, fits, expected = range_in(options)
+        kind, fits, expected = _range(name)
         try:
             value = kind(text)
         except ValueError:
-            expected = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}") from None
+            number = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text:.40}, expected {number}") from None
         if not fits(value):
             expected = expected.format(name=name)
             raise argparse.ArgumentTypeError(f"{text:.40}, expected {expected}")
-        most = at_most or (LARGEST if kind is int else math.inf)
+        most = at_most or AT_MOST.get(name) or (LARGEST if kind is int else math.inf)
         if value > most:
             raise argparse.ArgumentTypeError(f"{text:.40}, expected at most {most}")
         return value
@@ -203,15 +198,13 @@ def number(range_in, at_most=None, name=""):
     return parse
 
 
-def option(name):
-    """The type of an argument that has the range of an option of npformer."""
-    find = lambda options: options.OPTIONS[RANGES.get(name, name)]
-    return number(find, AT_MOST.get(name), name)
+def _range(name):
+    from npformer.operations import options  # here, as it needs NumPy
 
-
-def in_range(name, at_most=None):
-    """The type of an argument that has a range without an option, such as AT_LEAST_1."""
-    return number(attrgetter(name), at_most)
+    name = RANGES.get(name, name)
+    if name in options.OPTIONS:
+        return options.OPTIONS[name]
+    return getattr(options, name)
 
 
 positive = in_range("AT_LEAST_1")

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from npformer.commands.shared.arguments import (
     UsageError,
     backend,
+    in_range,
     new_parser,
-    option,
     positive,
     utf_8,
     with_default,
@@ -215,7 +215,7 @@ def details_of(name, hint):
     if hint is bool:
         return {"action": "store_true"}
     if name in OPTIONS:
-        return {"type": option(name), "metavar": METAVARS[OPTIONS[name].kind]}
+        return {"type": in_range(name), "metavar": METAVARS[OPTIONS[name].kind]}
     return {"type": hint}
 
 
