@@ -70,7 +70,7 @@ end token (likely): Else decoding does not stop in time.
   one token after all targets, also as eos_id.
 
 targets not shifted (certain): Output t predicts token t+1.
-  the batch (ids,), or (ids[:, :-1], ids[:, 1:]).
+  the batch (ids,), or (ids[:, :-1], ids[:, 1:]); of pairs tgt[:, :-1] in, tgt[:, 1:] out.
   hides: {UNLEARNED}, {OF_THE_LOSS}, begin token, later tokens leak
 
 not repeatable (certain): Losses cannot be compared.

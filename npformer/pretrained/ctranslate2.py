@@ -43,9 +43,9 @@ SUPPORTED: dict[str, tuple] = {
     "positions": ("sinusoidal", "sinusoidal_concatenated", "learned"),
     "rotary": (None,),
 }
-# All of them are written but ``forced_eos_id``: a translation there always ends with that token.
-WRITTEN = EXPRESSED | {"norm_type"}
-PADDING_LOGIT = -1e9  # the logit of padding
+# Of these, ``forced_eos_id`` is not written: a translation there always ends with that token.
+ALLOWED = EXPRESSED | {"norm_type"}
+PADDING_LOGIT = -1e9
 
 
 def export(
@@ -130,7 +130,7 @@ def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
         if value not in values:
             expected = " or ".join(map(repr, values))
             raise ValueError(f"{name}={shown(value)} cannot be exported, expected {expected}")
-    check_expressed(model, {*SUPPORTED, *WRITTEN, *SHARED_SETTINGS})
+    check_expressed(model, {*SUPPORTED, *ALLOWED, *SHARED_SETTINGS})
     if not min(model.depths):
         setting = f"n_layers={model.n_layers}"
         raise ValueError(f"{setting} cannot be exported, expected at least one in each stack")

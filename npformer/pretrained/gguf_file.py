@@ -56,7 +56,7 @@ CONFIG_NAMES = parse_table("""
     rms_norm_eps             attention.layer_norm_rms_epsilon
     rope_theta               rope.freq_base
     """)
-ARCHITECTURES = "llama", "qwen2", "qwen3"  # architectures that are read
+ARCHITECTURES = "llama", "qwen2", "qwen3"  # those that are read
 TOKEN_NAMES = parse_table("""
     bos  bos
     eos  eos

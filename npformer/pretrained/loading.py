@@ -23,7 +23,7 @@ from npformer.pretrained.pytorch import naming_of_state, tensors_of_state
 from npformer.pretrained.tokenizer import tokenizer_of
 from npformer.pretrained.tokenizer_settings import GENERATION_FILE, warn_of_others
 
-PARAMETER_DTYPES = "float32", "float64", "float16"  # of the parameters
+PARAMETER_DTYPES = "float32", "float64", "float16"
 
 
 class Loaded(NamedTuple):

@@ -35,6 +35,8 @@ class Marian(Family):
 
     name, architectures = "marian", ("MarianMTModel",)
     model = Transformer
+    # The setting also says which tables of the encoder and the decoder are one.
+    how_to_untie = "write tie_word_embeddings=false in config.json to have both"
     names = parse_table("""
         embedding                         shared
         source_embedding                  encoder.embed_tokens

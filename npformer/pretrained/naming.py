@@ -33,6 +33,9 @@ class Naming:
     prefix: str  # begins the names of all tensors but those of ``heads``
     heads: tuple[str, ...]
     has_linear_transposed = True  # a linear map of theirs is (out, in)
+    # What to do if a file has both an embedding and an output, and its settings say that they are
+    # one table.
+    how_to_untie = "load(…, tie_embeddings=False) reads both"
 
     def check_settings(self, model: Any, expressed: set[str]) -> None:
         """Raise if a model of ours has settings that no model in these files has.
@@ -88,7 +91,7 @@ class Naming:
         check_names(self.views(model, shapes), tensors, self.advice(model, tensors))
         if again is not None and not again.equals(tensors[embedding]):
             both = f"its settings say that {output} is {embedding}, and their numbers differ"
-            raise ValueError(f"{both}: write tie_word_embeddings=false in config.json to have both")
+            raise ValueError(f"{both}; {self.how_to_untie}")
         # One array has larger pages of memory than many.
         params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
         for name, out in self.views(model, params).items():

@@ -12,7 +12,7 @@ import sys
 
 SECONDS = 20  # of a busy machine
 MEMORY = 2**29  # bytes of addresses
-MOST_CHARACTERS = 2**23  # characters of a text
+MOST_CHARACTERS = 2**23  # of a text
 
 
 def main():

@@ -31,7 +31,7 @@ MODULES_FILE = "modules.json"
 TEXTS_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 FILES_OF_MODULE = "config.json", TENSORS_FILE, "pytorch_model.bin"
-POOLING_FOLDER = "1_Pooling"  # the folder of the pooling, in folders that have no modules.json
+POOLING_FOLDER = "1_Pooling"  # in folders that have no modules.json
 # Theirs -> ours, in the order in which the old format puts several of them side by side.
 POOLINGS = parse_table("""
     cls                   first

@@ -32,7 +32,7 @@ FILES_OF_TOKENIZER = (
 )
 # Those of other kinds of tokenizers, which are not read.
 FILES_OF_OTHER_KINDS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
-TEMPLATES_FOLDER = "additional_chat_templates"  # a folder
+TEMPLATES_FOLDER = "additional_chat_templates"
 FORM = "lstrip", "rstrip", "single_word", "normalized"  # how a text has a special token
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
 

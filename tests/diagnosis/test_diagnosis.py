@@ -75,6 +75,13 @@ def test_names_are_those_of_the_table_and_of_the_guide():
     assert re.findall(r"^\| `([^`]+)` \|", guide, re.MULTILINE) == list(TABLE)
 
 
+def test_what_the_checks_find_is_in_the_table():
+    """A check with a misspelt name would count as one that could not be made."""
+    folder = Path(nf.__file__).parent / "diagnosis"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    assert {*re.findall(r'\b(?:sign|Wrong)\(\s*"([^"]+)"', text)} == set(TABLE)
+
+
 def found_in(case, **options):
     return nf.diagnose(**case | options)
 

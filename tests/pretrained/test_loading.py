@@ -19,13 +19,23 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
 from programs import WITH_PIPES  # noqa: E402, which needs them
 from refusals import refuses  # noqa: E402
+from safetensors.numpy import load_file  # noqa: E402
 from tiny import tiny_translation_tokenizer  # noqa: E402
 
-from npformer import SGD, ByteNet, Trainer, Transformer, pretrained, tree  # noqa: E402
+from npformer import (  # noqa: E402
+    SGD,
+    ByteNet,
+    LanguageModel,
+    Trainer,
+    Transformer,
+    pretrained,
+    tree,
+)
 from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
 from npformer.pretrained.naming import SHARED_SETTINGS  # noqa: E402
 from npformer.pretrained.pytorch import naming_to_save  # noqa: E402
+from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import configure, edit, gguf_file, refused  # noqa: E402
 from tests.tools import forge_pretrained  # noqa: E402
 from tests.tools.forge_pretrained import MODELS, small_tokenizer  # noqa: E402
@@ -457,7 +467,7 @@ def test_pytorch_and_ctranslate2_refuse_a_setting_that_they_do_not_name():
     message = "softcap=50.0, expected None"
     refuses(ValueError, message, naming_to_save({}).check, model)
     refuses(ValueError, message, ctranslate2.check, model, list("abcdefg"), list("abcdefg"))
-    settings = {*ctranslate2.SUPPORTED, *ctranslate2.WRITTEN, *SHARED_SETTINGS}
+    settings = {*ctranslate2.SUPPORTED, *ctranslate2.ALLOWED, *SHARED_SETTINGS}
     assert settings <= settings_of(Transformer)
 
 
@@ -529,6 +539,20 @@ def test_arguments_that_fit_no_file_are_named(originals):
 def test_a_model_that_a_family_does_not_have_is_not_saved(name, settings, reason):
     model = replace(MODELS[name], **settings)
     refuses(ValueError, re.escape(reason), pretrained.save, "nowhere", model, model.init(0))
+
+
+def test_a_state_dict_with_two_tables_is_not_read_as_one(tmp_path):
+    path = tmp_path / "state.safetensors"
+    pretrained.save(path, OF_PYTORCH, OF_PYTORCH.init(0), names=NAMES)
+    tensors = load_file(path)
+    state = {name: x for name, x in tensors.items() if name.startswith("encoder.")}
+    state |= {"table.weight": tensors["tgt.weight"], "out.weight": tensors["out.weight"]}
+    options = {"model": LanguageModel, "n_heads": 4, "norm": "pre", "positions": "none"}
+    options["names"] = {"embedding": "table", "output": "out"}
+    advice = r"numbers differ; load\(…, tie_embeddings=False\) reads both"
+    refuses(CheckpointError, advice, pretrained.load, state, tie_embeddings=True, **options)
+    params = pretrained.load(state, tie_embeddings=False, **options).params
+    assert_array_equal(params["output"]["weight"].T, state["out.weight"])
 
 
 def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):

@@ -82,9 +82,8 @@ class Folder:
         path.mkdir(parents=True)
         for name, text in OF_A_PERSON.items():
             (path / name).write_text(text)
-        (path / INDEX_FILE).write_text(
-            "{}"
-        )  # which another program left: it goes with the first save
+        # Another program has left it: it goes with the first save.
+        (path / INDEX_FILE).write_text("{}")
         self.older.save(path)
 
     def save(self):

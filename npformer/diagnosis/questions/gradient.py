@@ -31,8 +31,10 @@ def differences(subject):
     loss = line.derivative(entry)
     gradient = 0.0 + line.gradient[entry]  # -0.0 is told as 0
     message += f"; at its entry {[int(i) for i in index]}, by {loss:.2g} and {gradient:.2g}"
-    name = "wrong gradient" if line.gradient[begin:end].any() else "no gradient"
-    yield sign(name, message)
+    if line.gradient[begin:end].any():
+        yield sign("wrong gradient", message)
+    else:
+        yield sign("no gradient", message)
 
 
 class Line:
