@@ -73,7 +73,7 @@ def newest_heads(ops, params, x, settings, cache, *, bias=None):
 
 
 def no_backward(*_):
-    """The backward pass of what decoding computes: what it would need has not been kept."""
+    """The backward pass of a layer with a cache: what it would need has not been kept."""
     raise TypeError("a layer with a cache has no backward pass: call it without one for gradients")
 
 

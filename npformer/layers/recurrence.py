@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from npformer import tree
 from npformer.arrays import Array
 from npformer.checks import check_choice
 from npformer.layers.projection import linear
@@ -52,13 +51,18 @@ def read_steps(
         zeros = np.zeros_like(x, shape=(len(x), len(part(hidden, "weight"))))
         first = (zeros,) if cell == "gru" else (zeros, zeros)
     x_gates, input_backward = linear(ops, part(params, "input"), x)
-    if x.shape[1] == 0:
-        return _read_nothing(params, x, first)
     run = _run_gru if cell == "gru" else _run_lstm
-    states, end, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
+    along, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
+    states = along[0]
+    has_steps = x.shape[1] > 0
+    last = 0 if reverse else -1
+    # Without a step the final state is the initial one.
+    end = tuple(each[:, last] for each in along) if has_steps else first
 
     def backward(dstates, dend):
-        dx_gates, dfirst, hidden_grads = run_backward(dstates, dend)
+        dx_gates, dfirst, hidden_grads = run_backward(dstates, dend if has_steps else None)
+        if dend is not None and not has_steps:
+            dfirst = dend
         dx, input_grads = input_backward(dx_gates)
         return dx, dfirst, {"input": input_grads, "hidden": hidden_grads}
 
@@ -66,11 +70,12 @@ def read_steps(
 
 
 def _run_gru(ops, params, x_gates, first, keep_mask, reverse):
-    """The states of a GRU, the final one, and the backward pass.
+    """The states of a GRU, as a tuple of one array, and the backward pass.
 
     This is (dstates, (dh,) or None) -> (dx_gates, (dh0,), gradients).
     """
     weight, bias = part(params, "weight"), part(params, "bias")
+    _check_first(first, "(h0,)", 1)
     (h0,) = first
     states, gates = ops.gru(x_gates, h0, weight, bias, keep_mask, reverse=reverse)
     last = 0 if reverse else -1
@@ -85,15 +90,16 @@ def _run_gru(ops, params, x_gates, first, keep_mask, reverse):
         )
         return dx_gates, (dh0,), {"weight": dweight, "bias": dbias}
 
-    return states, (states[:, last],), backward
+    return (states,), backward
 
 
 def _run_lstm(ops, params, x_gates, first, keep_mask, reverse):
-    """The states of an LSTM, the final ones, and the backward pass.
+    """The states and the cells of an LSTM, and the backward pass.
 
     This is (dstates, (dh, dc) or None) -> (dx_gates, (dh0, dc0), gradients).
     """
     weight = part(params, "weight")
+    _check_first(first, "(h0, c0)", 2)
     h0, c0 = first
     states, cells, gates = ops.lstm(x_gates, h0, c0, weight, keep_mask, reverse=reverse)
     last = 0 if reverse else -1
@@ -111,18 +117,12 @@ def _run_lstm(ops, params, x_gates, first, keep_mask, reverse):
         )
         return dx_gates, (dh0, dc0), {"weight": dweight}
 
-    return states, (states[:, last], cells[:, last]), backward
+    return (states, cells), backward
 
 
-def _read_nothing(params, x, first):
-    """``read_steps`` of a sequence without steps: the final state is the initial one."""
-    states = np.zeros_like(x, shape=(len(x), 0, first[0].shape[-1]))
-
-    def backward(dstates, dend):
-        dfirst = tuple(map(np.zeros_like, first)) if dend is None else dend
-        return np.zeros_like(x), dfirst, tree.map_leaves(np.zeros_like, params)
-
-    return states, first, backward
+def _check_first(first, expected, n_states):
+    if len(first) != n_states:
+        raise ValueError(f"first has {len(first)} arrays, expected {expected}")
 
 
 def read_both_ways(

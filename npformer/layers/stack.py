@@ -39,7 +39,8 @@ class Stack:
     def backwards(self) -> Iterator[tuple[int, Any]]:
         """Yield (index of the layer, its backward function), the last layer first."""
         if not self._train:
-            raise ValueError("train=False: the stack has kept nothing, expected train=True")
+            advice = "expected Stack(train=True), or with_grad=True of a model"
+            raise ValueError(f"the stack has kept nothing for a backward pass, {advice}")
         while self._backwards:
             # Popped, not iterated: the list would keep the activations of all layers to the end.
             backward = self._backwards.pop()

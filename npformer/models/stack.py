@@ -10,7 +10,6 @@ from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
 from npformer.checks import shown
 from npformer.decoding.few_words import encoded_in_a_step
-from npformer.layers.decoding import no_backward
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
@@ -319,16 +318,17 @@ class TransformerSettings(Model):
         x, keep_mask, embed_backward = self._embed_inputs(ops, params, inputs, embedding_key)
         # The model has checked its settings, the ids and the key: its layers need not.
         ops = ops.unchecked
+        stack = Stack(with_grad)
+        few = None
         if not with_grad and dropout_key is None:
             # Of weights of 8 bits and few words the kernel of decoding computes all layers.
             few = encoded_in_a_step(ops, layers, settings, x, keep_mask)
-            if few is not None:
-                y, _ = self.stack_output(ops, params, name, few)
-                return y, no_backward
-        stack = Stack(with_grad)
-        for layer, key in zip(map(dequantized, layers), keys, strict=True):
-            x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
-            stack.keep(backward)
+        if few is not None:
+            x = few
+        else:
+            for layer, key in zip(map(dequantized, layers), keys, strict=True):
+                x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
+                stack.keep(backward)
         y, norm_backward = self.stack_output(ops, params, name, x)
 
         def encode_backward(dy, gradients):

@@ -225,6 +225,58 @@ def test_the_kind_of_a_recurrent_layer_is_checked():
     refuses(ValueError, message, layers.read_steps, reference, params, X, "rnn")
 
 
+@BACKENDS
+@pytest.mark.parametrize(
+    ("cell", "expected", "n_arrays"), [("gru", r"\(h0,\)", 2), ("lstm", r"\(h0, c0\)", 1)]
+)
+def test_the_number_of_initial_states_is_checked(ops, cell, expected, n_arrays):
+    params = Initializer(0, "float64").recurrence(4, 4, cell)
+    message = f"first has {n_arrays} arrays, expected {expected}"
+    first = [np.zeros((2, 4))] * n_arrays
+    refuses(ValueError, message, layers.read_steps, ops, params, X, cell, first=first)
+
+
+@BACKENDS
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_sequence_without_steps_is_checked_as_one_with_steps_is(ops, cell):
+    params = Initializer(0, "float64").recurrence(4, 4, cell)
+    read = partial(layers.read_steps, ops, params, X[:, :0], cell)
+    mask = np.ones((2, 7), bool)
+    refuses(ValueError, r"keep_mask has shape \(2, 7\), expected", read, keep_mask=mask)
+    first = [np.zeros((2, 77))] * (1 if cell == "gru" else 2)
+    refuses(ValueError, r"h0 has shape \(2, 77\), expected", read, first=first)
+
+
+@BACKENDS
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_without_steps_the_final_state_is_the_initial_one(ops, cell, reverse):
+    params = Initializer(0, "float64").recurrence(4, 4, cell)
+    first = [RNG.normal(size=(2, 4)) for _ in range(1 if cell == "gru" else 2)]
+    x = X[:, :0].astype(np.float32)
+    states, end, backward = layers.read_steps(ops, params, x, cell, first=first, reverse=reverse)
+    assert states.shape == (2, 0, 4)
+    assert states.dtype == np.float64  # that of the parameters, as with steps
+    assert_array_equal(end, first)
+
+    dend = [RNG.normal(size=(2, 4)) for _ in first]
+    for given, expected in ((dend, dend), (None, np.zeros_like(dend))):
+        dx, dfirst, grads = backward(states, given)
+        assert dx.shape == x.shape
+        assert_array_equal(dfirst, expected)
+        tree.map_leaves(assert_array_equal, grads, tree.map_leaves(np.zeros_like, params))
+
+
+def test_what_has_kept_nothing_has_no_backward_pass():
+    stack = layers.Stack(train=False)
+    stack.keep(abs)
+    message = r"the stack has kept nothing .*, expected Stack\(train=True\)"
+    refuses(ValueError, message, list, stack.backwards())
+    y, backward = layers.encoder_layer(reference, PARAMS, X[:, 0], SETTINGS, cache=CACHE)
+    message = "a layer with a cache has no backward pass: call it without one for gradients"
+    refuses(TypeError, message, backward, y)
+
+
 def test_a_dict_that_makes_what_it_lacks_is_not_filled():
     params = collections.defaultdict(dict)
     message = r"params has \[\], expected 'attention', too"
