@@ -209,17 +209,15 @@ class Encoder(EncoderSettings):
 
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
         z, before_backward = self._before_output(ops, params, y, tokens.keep_mask)
-
-        def loss_of(weight, bias):
-            if self.task == "numbers":
-                return ops.mse_loss(
-                    ops.linear(z, weight, bias),
-                    targets,
-                    self._counts_of(tokens.keep_mask),
-                    n_tokens=n_tokens,
-                    loss_scale=loss_scale,
-                )
-            return ops.linear_cross_entropy(
+        weight, bias = self.output_map(params)
+        if self.task == "numbers":
+            outputs = ops.linear(z, weight, bias)
+            counts = self._counts_of(tokens.keep_mask)
+            loss, dlogits = ops.mse_loss(
+                outputs, targets, counts, n_tokens=n_tokens, loss_scale=loss_scale
+            )
+        else:
+            loss, dlogits = ops.linear_cross_entropy(
                 z,
                 weight,
                 bias,
@@ -229,13 +227,14 @@ class Encoder(EncoderSettings):
                 n_tokens=n_tokens,
                 loss_scale=loss_scale,
             )
+        if not with_grad:
+            return loss, None, n_targets
 
-        def backward(dz, gradients):
-            dy = before_backward(dz, gradients)
-            encode_backward(dy, gradients)
-
-        loss, grads = self._loss_and_grad(ops, params, z, backward, loss_of, with_grad, ready)
-        return loss, grads, n_targets
+        dz, gradients = self._output_backward(ops, params, dlogits, z, ready)
+        del dlogits  # what follows needs the memory
+        dy = before_backward(dz, gradients)
+        encode_backward(dy, gradients)
+        return loss, gradients.all(), n_targets
 
     def count(
         self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None
@@ -243,6 +242,16 @@ class Encoder(EncoderSettings):
         """Check a batch, and return its number of counted targets; of numbers, each of them."""
         tokens = self._checked(inputs, keep_mask, types)
         return int(self._n_counted(self._targets(tokens, targets), tokens.keep_mask))
+
+    @property
+    def vector_width(self):
+        """The width D' of what ``sentence_vectors`` returns."""
+        widths = [each.width for each in self.after_pooling if each.width is not None]
+        return widths[-1] if widths else self._n_poolings * self.d_model
+
+    @property
+    def _n_poolings(self):
+        return len(self.pooling) if isinstance(self.pooling, tuple) else 1
 
     def _new_params(self, new):
         # The order of the calls of ``new`` is that of the random numbers: it has to stay.

@@ -217,28 +217,29 @@ class EncoderDecoder(Model):
         encoder_key, decoder_key = keys_from(dropout_key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, with_grad)
+        weight, bias = self.output_map(params)
         options: dict[str, Any] = {
             "ignore_id": self.pad_id,
             "label_smoothing": label_smoothing,
             "n_tokens": n_tokens,
             "loss_scale": loss_scale,
         }
-
-        def loss_of(weight, bias):
-            if not consistency:
-                return ops.linear_cross_entropy(y, weight, bias, targets, **options)
+        if consistency:
             both = y.reshape(2, *targets.shape, y.shape[-1])
             loss, dlogits = ops.linear_paired_cross_entropy(
                 both, weight, bias, targets, consistency, **options
             )
-            return loss, dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
+        else:
+            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
+        if not with_grad:
+            return loss, None, n_targets
 
-        def backward(dy, gradients):
-            dmemory = decode_backward(dy, gradients)
-            encode_backward(dmemory, gradients)
-
-        loss, grads = self._loss_and_grad(ops, params, y, backward, loss_of, with_grad, ready)
-        return loss, grads, n_targets
+        dy, gradients = self._output_backward(ops, params, dlogits, y, ready)
+        del dlogits  # what follows needs the memory
+        dmemory = decode_backward(dy, gradients)
+        encode_backward(dmemory, gradients)
+        return loss, gradients.all(), n_targets
 
     def count(self, src: Array, tgt: Array) -> int:
         """Check a batch, and return its number of targets that are not padding.

@@ -95,13 +95,3 @@ class EncoderSettings(OneStack):
     def by_position(self):
         """Whether the output layer predicts something for each position."""
         return self.task == "words" or self.pooling == "none"
-
-    @property
-    def vector_width(self):
-        """The width D' of what ``sentence_vectors`` returns."""
-        widths = [each.width for each in self.after_pooling if each.width is not None]
-        return widths[-1] if widths else self._n_poolings * self.d_model
-
-    @property
-    def _n_poolings(self):
-        return len(self.pooling) if isinstance(self.pooling, tuple) else 1

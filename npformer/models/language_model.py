@@ -99,22 +99,26 @@ class LanguageModel(OneStack):
         """
         ops = self._backend(backend, params)
         ids, targets = [self._beside(x, params) for x in self._checked(ids, targets)]
-        y, backward = self._encode(ops, params, ids, dropout_key, with_grad)
+        n_targets = self._counted(targets)
+        y, encode_backward = self._encode(ops, params, ids, dropout_key, with_grad)
+        weight, bias = self.output_map(params)
+        loss, dlogits = ops.linear_cross_entropy(
+            y,
+            weight,
+            bias,
+            targets,
+            ignore_id=self.pad_id,
+            label_smoothing=label_smoothing,
+            n_tokens=n_tokens,
+            loss_scale=loss_scale,
+        )
+        if not with_grad:
+            return loss, None, n_targets
 
-        def loss_of(weight, bias):
-            return ops.linear_cross_entropy(
-                y,
-                weight,
-                bias,
-                targets,
-                ignore_id=self.pad_id,
-                label_smoothing=label_smoothing,
-                n_tokens=n_tokens,
-                loss_scale=loss_scale,
-            )
-
-        loss, grads = self._loss_and_grad(ops, params, y, backward, loss_of, with_grad, ready)
-        return loss, grads, self._counted(targets)
+        dy, gradients = self._output_backward(ops, params, dlogits, y, ready)
+        del dlogits  # what follows needs the memory
+        encode_backward(dy, gradients)
+        return loss, gradients.all(), n_targets
 
     def count(self, ids: Array, targets: Array | None = None) -> int:
         """Check a batch, and return its number of targets that are not padding."""

@@ -176,31 +176,20 @@ class Model:
         """How often parameters are used, by path: a tied table on each side, and in the output."""
         return {"embedding": len(self.sides) + 1} if self.tie_embeddings else {}
 
-    def _loss_and_grad(self, ops, params, y, backward, loss_of, with_grad, ready):
-        """The loss and the gradient, or None: what all models do above the input y of the output.
+    def _output_backward(self, ops, params, dlogits, y, ready):
+        """The gradient of the output projection's input y, and the gradients of the model so far.
 
-        ``loss_of(weight, bias)`` -> (loss, dlogits) takes the ``output_map`` of y, and
-        ``backward(dy, gradients)`` is the backward pass of y.
+        A backward pass begins here; ``ready`` is that of ``loss_and_grad``.
         """
-        loss, dlogits = loss_of(*self.output_map(params))
-        if not with_grad:
-            return loss, None
         check_trainable(self.stored_output(params)[0])
         gradients = Gradients(params, ready, self._n_uses)
-        dy = self._output_backward(ops, params, dlogits, y, gradients)
-        del dlogits  # what follows needs the memory
-        backward(dy, gradients)
-        return loss, gradients.all()
-
-    def _output_backward(self, ops, params, dlogits, y, gradients):
-        """The gradient of the output projection's input y."""
         dy, dweight, dbias = ops.linear_backward(dlogits, y, *self.output_map(params))
         grads = linear_grads(dweight, dbias)
         if self.tie_embeddings:
             gradients.give_last("embedding", grads.pop("weight").T)
         if grads:
             gradients.give("output", grads)
-        return dy
+        return dy, gradients
 
     # -- checks
 
