@@ -44,6 +44,16 @@ class Entries:
         self.prefix_length = prefix_length
         self._make_room(n_of_prompts + STEPS_OF_GROWTH * self._max_rows)
 
+    def write(self, tokens, is_one_text):
+        """Write the tokens of prompts whose keys and values are there; one text is a prefix."""
+        self.tokens[: len(tokens)] = tokens
+        if is_one_text:
+            self.prefix_length = len(tokens)
+
+    def forget_prefix(self):
+        """Share nothing with the next prompt, because entries are no longer what they were."""
+        self.prefix_length = 0
+
     def add_step(self, tokens, step, n_recent):
         """Return the first of the entries that the tokens of a step get.
 

@@ -27,6 +27,7 @@ class Texts(NamedTuple):
     """Texts of equal length, and what is needed to read them."""
 
     stack: StackStep
+    d_model: int
     embed: Callable  # tokens (b, t), and their positions, to vectors (b, t, D)
     ids: Array  # (B, n)
     first: int  # the position from which on the texts are read
@@ -71,21 +72,19 @@ def _read_long_text(texts):
         _read_block(texts, block, wait=wait)
 
     for start in range(texts.first, n, READ_AT_ONCE):  # in between, Ctrl-C ends it
-        blocks = _blocks(texts.stack, start, min(start + READ_AT_ONCE, n))
+        blocks = _blocks(texts, start, min(start + READ_AT_ONCE, n))
         in_order(texts.stack.ops.device.run_shards, read_block, blocks)
 
 
-def _blocks(stack, start, stop):
+def _blocks(texts, start, stop):
     """Slices of the positions of one text, with about as many multiplications each."""
     n = stop - start
     n_blocks = max(1, min(n_slices(n), n // FEW_ROWS))
-    if stack.ops.device.asynchronous:
+    if texts.stack.ops.device.asynchronous:
         n_blocks = 1
     # A late position attends to more before it, so the last blocks have fewer positions.
-    layer = stack.layers[0]
-    d_model = len(layer["attention_norm"]["gain"])
-    of_attention = 4 * d_model * np.arange(start, stop)
-    work = np.cumsum(tree.count(layer) + of_attention)
+    of_attention = 4 * texts.d_model * np.arange(start, stop)
+    work = np.cumsum(tree.count(texts.stack.layers[0]) + of_attention)
     shares = work[-1] * np.arange(n_blocks + 1) // n_blocks
     edges = start + np.searchsorted(work, shares, side="right")
     return list(starmap(slice, pairwise(edges.tolist())))

@@ -24,11 +24,6 @@ class LanguageDecoder(StepwiseDecoder):
         layers = model.layers_of(params, "layers")
         self.stack = StackStep(self.ops, layers, model.layer_settings, max_rows, max_len)
         self.entries = Entries(self._empty_kv, max_rows)
-        # That of the newest token of each row, counted from the first token that the row sees.
-        self.positions = np.empty(0, np.int64)
-        self.slide = False
-        # How many of the latest tokens of a row may be needed again.
-        self.n_recent = model.max_len
         self.begin(prompts)
 
     # -- prompts
@@ -51,10 +46,12 @@ class LanguageDecoder(StepwiseDecoder):
         # side.
         column = np.arange(n) - (n - lengths[:, None])
         self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
+        # The position of the newest token of each row, from the first token on that the row sees.
         self.positions = lengths - 1
         self.sources = np.arange(B)
         self.n_steps = 0
         self.slide = prompts.slide and not self.model.is_endless
+        # How many of the latest tokens of a row may be needed again.
         self.n_recent = self.stack.settings.attention.window or self.model.max_len
         if self.slide:
             self.n_recent = max(self.n_recent, self.n_after_slide)
@@ -66,10 +63,12 @@ class LanguageDecoder(StepwiseDecoder):
         # Before reading, which may be interrupted: then only the shared entries are right.
         self.entries.begin(ids.size, n_shared)
         if ids.shape[1] > n_shared:
-            read(Texts(self.stack, self.embed, ids, n_shared, self.entries.kv))
-        self.entries.tokens[: ids.size] = ids.ravel()
-        if is_one_text:
-            self.entries.prefix_length = ids.size
+            self._read(ids, n_shared, self.entries.kv)
+        self.entries.write(ids.ravel(), is_one_text)
+
+    def _read(self, ids, first, kv):
+        """Write the keys and values of texts (B, n) into kv, from their position ``first`` on."""
+        read(Texts(self.stack, self.model.d_model, self.embed, ids, first, kv))
 
     def _empty_kv(self, n_entries):
         """Keys and values of all layers (N, n_entries, 2*G*K)."""
@@ -136,10 +135,10 @@ class LanguageDecoder(StepwiseDecoder):
         entries share the text up to there, so they go on at the same time, and with the same keys
         and values.
         """
-        self.entries.prefix_length = 0
+        self.entries.forget_prefix()
         self.positions[rows] = self.n_after_slide - 1
         at = self.at[rows, -self.n_after_slide : -1]  # the step itself computes the newest token
         if at.size:
             kv = self._empty_kv(at.size)
-            read(Texts(self.stack, self.embed, self.entries.tokens[at], 0, kv))
+            self._read(self.entries.tokens[at], 0, kv)
             self.entries.kv[:, self.beside(at)] = kv.reshape(len(kv), *at.shape, -1)

@@ -294,7 +294,9 @@ def _normalise_heads(ops, params, qkv, settings):
     """
     if settings.qk_norm_eps is None:
         return qkv, lambda dy: (dy, {})
-    edges = np.cumsum(settings.parts)[:-1].tolist()  # between the heads of q, k and v
+    H = settings.n_heads
+    G = settings.n_key_heads
+    edges = [H, H + G]  # between the heads of q, k and v
     heads = qkv.reshape(*qkv.shape[:-1], settings.n_packed_heads, -1)
     q, k, v = np.split(heads, edges, axis=-2)
     q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
@@ -314,13 +316,14 @@ def _turn_heads(ops, qkv, settings, positions):
     """The packed heads, of which those of queries and keys are turned, if the settings say so."""
     if settings.rotary is None:
         return qkv, lambda dy: dy
-    n_values = settings.n_key_heads
+    H = settings.n_heads
+    G = settings.n_key_heads
     # Values are not turned: only a product of a query and a key is to know how far apart they are.
-    n_turned = settings.n_heads + settings.n_key_heads
+    n_turned = H + G
     options = vars(settings.rotary)
-    y = ops.rotary(qkv, positions, n_turned, n_values, **options)
+    y = ops.rotary(qkv, positions, n_turned, G, **options)
 
     def backward(dy):
-        return ops.rotary_backward(dy, positions, n_turned, n_values, **options)
+        return ops.rotary_backward(dy, positions, n_turned, G, **options)
 
     return y, backward

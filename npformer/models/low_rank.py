@@ -16,18 +16,9 @@ from npformer.quantized import check_trainable
 from npformer.runtime.ranks import digest
 
 
-class Adapted:
-    """What a ``LowRank`` makes of its settings: no dataclass, so that none of it is a setting."""
-
-    _arrays: dict  # the model's parameters by path
-    _copies: dict  # the same in other libraries and dtypes
-    _whole: list  # the paths of what is trained itself
-    _adapted: list  # the paths of the weights with adapters
-
-
 @names_checked
 @dataclass(frozen=True, repr=False)
-class LowRank(Adapted):
+class LowRank:
     """A model of which, beside each weight W, two small matrices A and B are trained, and W is not.
 
     A is (D_in, r), B (r, D_out). It computes with W' = W + (alpha / r) A B, so dA = (alpha / r) dW'
@@ -74,7 +65,7 @@ class LowRank(Adapted):
     alpha: float = 16.0
     targets: tuple[str, ...] | None = None
     whole: tuple[str, ...] = ()
-    # A checksum of the model's parameters, so that a file is not loaded beside others.
+    # The digest of the model's parameters, so that a file is not loaded beside others.
     base: int = field(init=False)
 
     def __post_init__(self, params: dict) -> None:
@@ -95,6 +86,11 @@ class LowRank(Adapted):
         if not (whole or adapted):
             expected = "targets or whole to be parts of paths"
             raise ValueError(f"there is nothing to train, expected {expected}")
+        # Declared here, as among the settings above they would be settings, too.
+        self._arrays: dict  # the model's parameters by path
+        self._copies: dict  # the same in other libraries and dtypes
+        self._whole: list  # the paths of what is trained itself
+        self._adapted: list  # the paths of the weights with adapters
         own = vars(self)  # the dataclass is frozen
         own["base"] = digest(map(on_host, arrays.values()))
         own["_arrays"] = arrays
