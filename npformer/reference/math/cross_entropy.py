@@ -57,7 +57,9 @@ def cross_entropy(
     0.2877 [[ 0.25 -0.25]]
     """
     counted = is_counted(targets, ignore_id=ignore_id)
-    n = mean_divisor(counted, n_tokens, "cross_entropy: no target is counted, the loss is 0")
+    n = n_tokens
+    if n is None:
+        n = mean_divisor(counted.sum(), "cross_entropy: no target is counted, the loss is 0")
     share = 1 / n  # the weight of each counted token in the mean
 
     V = logits.shape[-1]
@@ -83,14 +85,12 @@ def is_counted(targets, *, ignore_id):
     return targets != ignore_id
 
 
-def mean_divisor(counted, n_tokens, warning):
-    """The divisor of a mean: ``n_tokens``, or by default the number of entries that count.
+def mean_divisor(n_counted, warning):
+    """The divisor of a mean: the number of entries that count.
 
     If there are none, it is 1, which avoids a division by 0, and the warning is issued.
     """
-    if n_tokens is not None:
-        return n_tokens
-    n = int(counted.sum())
+    n = int(n_counted)
     if n == 0:
         warn(warning)
         return 1

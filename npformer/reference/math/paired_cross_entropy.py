@@ -50,7 +50,9 @@ def paired_cross_entropy(
     0.4904 0.1373
     """
     counted = is_counted(targets, ignore_id=ignore_id)
-    n = mean_divisor(counted, n_tokens, "paired_cross_entropy: no target is counted, the loss is 0")
+    n = n_tokens
+    if n is None:
+        n = mean_divisor(counted.sum(), "paired_cross_entropy: no target is counted, the loss is 0")
 
     # Σ [ce(p) + ce(p')] / 2n
     loss, dlogits = cross_entropy(

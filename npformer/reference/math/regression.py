@@ -101,6 +101,8 @@ def errors_and_share(loss, x, targets, keep_mask, n_tokens):
     r = x - targets
     if keep_mask is not None:
         r = np.where(keep_mask, r, 0)
-    counted = np.broadcast_to(True if keep_mask is None else keep_mask, x.shape)
-    n = mean_divisor(counted, n_tokens, f"{loss}: no entry is counted, the loss is 0")
+    n = n_tokens
+    if n is None:
+        n_counted = x.size if keep_mask is None else np.broadcast_to(keep_mask, x.shape).sum()
+        n = mean_divisor(n_counted, f"{loss}: no entry is counted, the loss is 0")
     return r, 1 / n
