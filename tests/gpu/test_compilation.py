@@ -2,6 +2,7 @@
 which needs no GPU; the comment above its call repeats its declaration.
 """
 
+import ast
 import ctypes
 import importlib.util
 import itertools
@@ -93,16 +94,76 @@ def test_every_source_is_a_kernel_that_the_package_ships():
             assert f'"{kernel}"' in code, f"{source.name}: nobody runs {kernel}"
 
 
-def test_a_comment_above_its_call_is_the_declaration_of_a_kernel():
-    """Also the fields of a record are in the order of the declaration."""
-    cuda = "".join(path.read_text() for path in FOLDER.glob("cuda/*.cu*"))
-    kernels = re.findall(r"__global__ void (\w+)\((.*?)\) {", cuda, re.DOTALL)
-    declared = {f"{name}({', '.join(names_of(parameters))})" for name, parameters in kernels}
-    code = "".join(path.read_text() for path in FOLDER.rglob("*.py"))
-    comments = re.findall(r"(?: *# .*\n)+", code)
-    assert declared <= {re.sub(r"\s*# |\n", " ", comment).strip() for comment in comments}
+CODE = "".join(path.read_text() for path in FOLDER.glob("cuda/*.cu*"))
 
-    [head_arguments] = re.findall(r"#define HEAD_ARGUMENTS([^#]*)", cuda)
+
+def test_a_comment_above_its_call_is_the_declaration_of_a_kernel():
+    """The call has its parameters in this order; no other comment looks like a declaration."""
+    kernels = re.findall(r"__global__ void (\w+)\((.*?)\) {", CODE, re.DOTALL)
+    declared = {name: names_of(parameters) for name, parameters in kernels}
+    launched = set()
+    for path in FOLDER.rglob("*.py"):
+        text = path.read_text()
+        comments = comments_above(text)
+        found = {line for line, text in comments.items() if text.partition("(")[0] in declared}
+        for name, call in launches(ast.parse(text), declared):
+            where = f"{path.name}:{call.lineno}"
+            assert comments.get(call.lineno) == f"{name}({', '.join(declared[name])})", where
+            found.discard(call.lineno)
+            launched.add(name)
+            if ast.unparse(call.func) == "kernel":
+                assert fits(call.args, declared[name]), where
+        assert not found, path
+    assert launched == declared.keys()
+
+
+def launches(tree, declared):
+    """(name of a kernel, call) of each call that launches a kernel, or that tells a function which
+    one it is to launch.
+    """
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    name = None
+    for call in sorted(calls, key=lambda call: call.lineno):
+        function = ast.unparse(call.func)
+        if function == "kernel":
+            if name:
+                yield name, call
+            continue
+        has_file = function in ("cuda_kernel", "element_kernel", "row_kernel")
+        told = call.args[1 if has_file else 0]
+        told = told.value if isinstance(told, ast.Constant) else None
+        if has_file or function == "_kernel":
+            name = told  # None where the function is told by its caller
+        elif told in declared:
+            yield told, call
+
+
+def fits(arguments, parameters):
+    """Whether arguments are as many as the parameters, and in their order where they have their
+    names; those from the first with a star on are not known.
+    """
+    known = list(itertools.takewhile(lambda x: not isinstance(x, ast.Starred), arguments))
+    if len(known) == len(arguments) and len(arguments) != len(parameters):
+        return False
+    names = [ast.unparse(argument) for argument in known]
+    return all(name == parameters[i] for i, name in enumerate(names) if name in parameters)
+
+
+def comments_above(text):
+    """The comments that stand on lines of their own, by the number of the line below."""
+    comments = {}
+    above = ""
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.strip().startswith("# "):
+            above += line.strip().removeprefix("#")
+        else:
+            comments[number] = above.strip()
+            above = ""
+    return comments
+
+
+def test_the_fields_of_records_are_in_the_order_of_the_declaration():
+    [head_arguments] = re.findall(r"#define HEAD_ARGUMENTS([^#]*)", CODE)
     fields = [*tiles.Sizes._fields, *tiles.KernelOptions._fields]
     assert names_of(head_arguments) == fields
 

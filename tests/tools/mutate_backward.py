@@ -54,9 +54,9 @@ POISON = [f"tests/operations/test_{name}.py" for name in POISON]
 SECOND_OF_REFERENCE = [*POISON, "tests/operations", *WITHOUT_KERNELS]
 SECOND = ["tests/models", "tests/training", *WITHOUT_KERNELS]
 HELPERS = {"cross_entropy", "paired_cross_entropy", "mse_loss", "huber_loss", "errors_and_share"}
-HELPERS |= {"is_counted", "added_up", "product", "shares", "state_before", "taps", "_direction"}
-HELPERS |= {"_hidden", "blocks", "scores_tile", "mask_tile", "dropout_tile", "dropout_keep"}
-HELPERS |= {"kept_scale", "mean_divisor"}
+HELPERS |= {"is_counted", "added_up", "product", "shares", "state_before", "states_before", "taps"}
+HELPERS |= {"_hidden", "is_visible", "tiles_of", "of", "positions", "blocks", "scores_tile"}
+HELPERS |= {"dropout_tile", "dropout_keep", "kept_scale", "mean_divisor"}
 N_CORES = os.cpu_count()
 COMMUTATIVE = {"min", "max", "maximum", "swapaxes", "_dtype"}
 KEPT = {"str", "range", "zip", "warn", "result_type", "operation", "backward_of", "array"}
@@ -81,6 +81,10 @@ def main(
     jobs
         mutants at a time
     """
+    trees = [ast.parse(path.read_text()) for path in FILES]
+    missing = HELPERS - {function.name for tree in trees for function in functions_of(tree)}
+    if missing:
+        sys.exit(f"no file has these helpers: {', '.join(sorted(missing))}")
     files = [path for path in FILES if place_of(path).startswith(only)]
     mutants = sampled([mutant for path in files for mutant in mutants_of(path)], sample, seed)
     n_functions = len({(path, name) for path, name, *_ in mutants})
@@ -168,14 +172,17 @@ def module_of(case):
 def mutants_of(path):
     """All mutants of a file, as (path, function, line, change, new source)."""
     tree = ast.parse(path.read_text())
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
+    for function in functions_of(tree):
         if function.name.endswith("backward") or function.name in HELPERS:
             for node in own_nodes(function):
                 for change, new in mutations(node):
                     source = with_replaced(tree, node, new)
                     yield path, function.name, node.lineno, change, source
+
+
+def functions_of(tree):
+    """All functions in a syntax tree, also inner ones and methods."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
 def own_nodes(node):
