@@ -111,6 +111,10 @@ def flash_attention_backward(
     tile, and which kernels use if there are several tiles of keys: their gradients of the scores of
     a query add up to 0 less exactly.
 
+    Kernels with one tile of keys divide the row sum by the sum of the weights, which is 1 except
+    for rounding. Here it is not divided: for thousands of keys with much in common, the error of dq
+    is about a sixth larger.
+
     >>> from npformer.reference import attention, attention_backward
     >>> q, k, v, dout = np.random.default_rng(0).normal(size=(4, 100, 8))  # tiles of 64 and 36
     >>> saved = flash_attention(q, k, v, causal=True)
