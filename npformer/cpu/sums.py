@@ -34,9 +34,8 @@ def start(total):
 @inlined
 def carry(sums, n_rows):
     """To be called after each row, when ``n_rows`` have been added."""
-    n_carried = (
-        ROWS_PER_SUM  # ROWS_PER_SUM ** (level + 1), without a power, which would be compiled, too
-    )
+    # It is ROWS_PER_SUM ** (level + 1), without a power, which would be compiled, too.
+    n_carried = ROWS_PER_SUM
     for level in range(LEVELS - 1):
         if n_rows % n_carried != 0:
             break

@@ -16,7 +16,7 @@ from npformer.operations.shapes import match
 INVERSE = {"split_heads": "merge_heads", "merge_heads": "split_heads"}  # and the backward pass
 # The same in all cases of an operation, so that a label need not have it.
 DRAWN_ALIKE = {
-    "ids", "targets", "at", "params", "x", "v", "similarity", "similarity_backward"
+    "ids", "targets", "params", "x", "v", "similarity", "similarity_backward"
 }  # fmt: skip
 
 
@@ -154,25 +154,25 @@ class Case(NamedTuple):
 
         def arguments_with(values):
             by_name = dict(zip(arrays, values, strict=True))
-            others = {name: by_name.get(name, x) for name, x in arguments.items()}
+            replaced = {name: by_name.get(name, x) for name, x in arguments.items()}
             if "params" in arguments:
-                others["params"] = values[n_arrays:]
-            return others
+                replaced["params"] = values[n_arrays:]
+            return replaced
 
         def f(*values):
             results = self.results(arguments_with(values))
             return np.concatenate([np.reshape(results[name], -1) for name in differentiated])
 
         def f_backward(dy, *values):
-            others = arguments_with(values)
-            results = self.results(others)
+            replaced = arguments_with(values)
+            results = self.results(replaced)
             cotangents = {}
             start = 0
             for name in differentiated:
                 part = dy[start : start + np.size(results[name])]
                 cotangents[f"d{name}"] = part.reshape(np.shape(results[name]))
                 start += part.size
-            gradients = self._gradients(others, results, cotangents)
+            gradients = self._gradients(replaced, results, cotangents)
             return tuple(x for x in gradients if x is not None)
 
         return f, f_backward, arrays

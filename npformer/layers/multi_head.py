@@ -72,7 +72,7 @@ def attention(
 
     def backward(dout):
         # Neither a mask nor ``causal`` is asked for: a masked key has weight 0.
-        without_causal = settings.keywords("causal")
+        without_causal = settings.keywords_without("causal")
         return ops.attention_backward(
             dout, q, k, v, weights, bias=bias, dropout_key=dropout_key, **without_causal
         )

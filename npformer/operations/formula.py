@@ -2,7 +2,7 @@
 are.
 
 So they call each other without any check. ``npformer.reference`` makes the operations that
-everybody else calls, with ``checked``.
+everybody else calls, with ``operation_of``.
 """
 
 from collections.abc import Callable
@@ -19,6 +19,6 @@ Parameters = ParamSpec("Parameters")
 Results = TypeVar("Results")
 
 
-def checked(function: Callable[Parameters, Results]) -> "staticmethod[Parameters, Results]":
+def operation_of(function: Callable[Parameters, Results]) -> "staticmethod[Parameters, Results]":
     """The operation of a function of the math, as a member of a class: it checks its arguments."""
     return staticmethod(make_dispatcher(cast(Any, function).record))

@@ -132,7 +132,11 @@ class AttentionOptions:
     def __post_init__(self):
         check_fields(self)
 
-    def keywords(self, *left_out: str) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
+        """The options by name, for a function that has them as keywords."""
+        return self.keywords_without()
+
+    def keywords_without(self, *left_out: str) -> dict[str, Any]:
         """The options by name, without some, for a function that has the others as keywords."""
         return {name: getattr(self, name) for name in OF_ATTENTION if name not in left_out}
 

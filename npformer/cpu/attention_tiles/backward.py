@@ -5,8 +5,6 @@ A thread computes all heads of queries that share one of keys and values, as the
 gradients.
 """
 
-from itertools import chain, islice
-
 import numpy as np
 
 from npformer.cpu.attention_tiles.calls import all_heads, of_any_layout
@@ -55,13 +53,20 @@ def _room(q, v):
     n_shared = q.shape[1] // v.shape[1]
     m = min(T, QUERIES)
     n = min(S, KEYS)
-    shapes_of_queries = [(n_shared, T, K), (n_shared, T, Kv), (n_shared, T, K), (n_shared, T)]
-    shapes_of_keys = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
-    shapes_of_pair = [(m, n), (m, n), (2, n)]
-    shapes_of_sums = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
-    groups = (shapes_of_queries, shapes_of_keys, shapes_of_pair, shapes_of_sums)
-    matrices = iter(with_room(chain(*groups), q.dtype))
-    return tuple(tuple(islice(matrices, len(shapes))) for shapes in groups)
+    query_shapes = [(n_shared, T, K), (n_shared, T, Kv), (n_shared, T, K), (n_shared, T)]
+    key_shapes = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
+    pair_shapes = [(m, n), (m, n), (2, n)]
+    sum_shapes = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
+    matrices = with_room([*query_shapes, *key_shapes, *pair_shapes, *sum_shapes], q.dtype)
+    q_rows, dout_rows, dq_rows, row_sums, *others = matrices
+    k_columns, v_columns, k_tile, dk_tile, dv_tile, *others = others
+    scores, dweights, kept_and_slopes, columns, products = others
+    return (
+        (q_rows, dout_rows, dq_rows, row_sums),
+        (k_columns, v_columns, k_tile, dk_tile, dv_tile),
+        (scores, dweights, kept_and_slopes),
+        (columns, products),
+    )
 
 
 @of_any_layout
@@ -70,8 +75,9 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
 
     A group has the heads of queries that share a head of keys and values.
     """
-    # Each record is unpacked once: numba counts each use of a field, and each array that a function
-    # gets. So the products of a pair of tiles, which need nearly all of these, stand in the loop.
+    # Each record is unpacked once: numba counts the references to an array, and each use of a field
+    # and each call that gets the array updates the count. So the products of a pair of tiles, which
+    # need nearly all of these, stand in the loop.
     q, k, v, out = heads
     dq, dk, dv, dout = dheads
     peak, total = saved

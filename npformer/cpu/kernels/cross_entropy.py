@@ -115,7 +115,8 @@ def _add_cross_entropy(loss, logits, i, bias, target, smoothing, exponentials):
     """Add -Σ q log softmax of row i to the loss, and subtract its peak from the row.
 
     Return the loss, the sum of the exponentials, which may be written over the row, and its
-    logarithm.
+    logarithm. The loss comes in so that its two terms are added to it one after the other: their
+    sum would be rounded on its own.
     """
     row = logits[i]
     V = len(row)

@@ -9,10 +9,10 @@ from npformer.runtime.memory import empty
 
 @kernel_of(reference.flash_attention, as_it_lies="q k v", knows=KNOWN)
 def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
-    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
+    kernel_arguments = kernel_options(q, k, keep_mask, bias, options, dropout_key)
     q4, k4, v4 = map(as_heads, (q, k, v))
     out = _empty_heads(q4, v4)
-    saved = attend(q4, k4, v4, out, for_kernel)
+    saved = attend(q4, k4, v4, out, kernel_arguments)
     if saved is NotImplemented:
         return NotImplemented
     peak, total = (x.reshape(q.shape[:-1]) for x in saved)
@@ -24,12 +24,12 @@ def flash_attention_backward(
     dout, q, k, v, out, peak, total, keep_mask, bias, options, dropout_key
 ):
     heads = tuple(map(as_heads, (q, k, v, out)))
-    of_queries = heads[0].shape[:-1]
-    saved = (x.reshape(of_queries) for x in (peak, total))
+    rows_shape = heads[0].shape[:-1]
+    saved = (x.reshape(rows_shape) for x in (peak, total))
     gradients = tuple(empty(x.shape, x.dtype) for x in (q, k, v))
     dheads = map(as_heads, gradients)
-    for_kernel = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    dbias = attend_backward(as_heads(dout), heads, saved, dheads, for_kernel)
+    kernel_arguments = kernel_options(q, k, keep_mask, bias, options, dropout_key)
+    dbias = attend_backward(as_heads(dout), heads, saved, dheads, kernel_arguments)
     if dbias is NotImplemented:
         return NotImplemented
     return gradients if bias is None else (*gradients, of_bias(dbias, bias, q))

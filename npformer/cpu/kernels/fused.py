@@ -56,7 +56,7 @@ def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key
     y = empty((*x.shape[:-1], width), x.dtype)
     dropout = drawing(dropout_rate, dropout_key, x.dtype)
     x_rows, y_rows, residual_rows = map(as_rows, (x, y, residual))
-    if n_kernel_threads():  # as above
+    if n_kernel_threads():  # then the threads share the product
         map_rows(x_rows, weight, NOTHING[x.dtype], y_rows)
         _drop_and_add(y_rows, residual_rows, 0, bias, dropout)
     else:

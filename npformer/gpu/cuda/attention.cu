@@ -30,13 +30,13 @@ extern "C" __global__ void weigh(
 // a gradient of 0.
 extern "C" __global__ void differentiate(
     const STORED* weights, STORED* dweights, Index S, REAL scale, const unsigned* key, unsigned threshold,
-    REAL factor) {
+    REAL kept_scale) {
   Index first = blockIdx.x * S;
   weights += first;
   dweights += first;
   auto dweight = [&](Index s) {
     bool passes = load(weights, s) != 0 && is_kept(first + s, key, threshold);
-    return passes ? load(dweights, s) * factor : REAL(0);
+    return passes ? load(dweights, s) * kept_scale : REAL(0);
   };
   REAL sum = sum_of(S, [&](Index s) { return dweight(s) * load(weights, s); });
   for (Index s = threadIdx.x; s < S; s += blockDim.x) {

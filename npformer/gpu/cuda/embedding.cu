@@ -6,14 +6,14 @@
 // (nullptr) and no padding (pad_id -1).
 extern "C" __global__ void embed(
     const Index* ids, const STORED* table, const REAL* positions, STORED* y, Index n, Index length, Index pad_id,
-    REAL scale, const unsigned* key, unsigned threshold, REAL factor) {
+    REAL scale, const unsigned* key, unsigned threshold, REAL kept_scale) {
   Index token = blockIdx.x, id = ids[token], position = token % length;
   for (Index i = threadIdx.x; i < n; i += blockDim.x) {
     REAL x = 0;
     if (id != pad_id) {
       x = load(table, id * n + i) * scale;
       if (positions) x += positions[position * n + i];
-      x = is_kept(token * n + i, key, threshold) ? x * factor : REAL(0);
+      x = is_kept(token * n + i, key, threshold) ? x * kept_scale : REAL(0);
     }
     store(y, token * n + i, x);
   }
@@ -23,7 +23,7 @@ extern "C" __global__ void embed(
 // its id, in order, so the result is bitwise reproducible. No two threads write to the same place.
 extern "C" __global__ void embed_backward(
     const STORED* dy, const Index* ids, STORED* dtable, Index n_tokens, Index n, Index pad_id, REAL scale,
-    const unsigned* key, unsigned threshold, REAL factor) {
+    const unsigned* key, unsigned threshold, REAL kept_scale) {
   __shared__ Index found[1024];
   __shared__ int n_of_warp[32];
   Index id = blockIdx.x;
@@ -46,7 +46,7 @@ extern "C" __global__ void embed_backward(
     if (column < n)
       for (int i = 0; i < n_found; i++) {
         Index at = found[i] * n + column;
-        if (is_kept(at, key, threshold)) sum += load(dy, at) * factor;
+        if (is_kept(at, key, threshold)) sum += load(dy, at) * kept_scale;
       }
     __syncthreads();  // wait until found has been read, before it is filled again
   }

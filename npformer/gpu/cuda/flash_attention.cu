@@ -119,8 +119,8 @@ extern "C" __global__ void attention(
 
 // Computes the weights of one tile after dropout, and the gradients of its scores: weight = exp(score - shift) inverse,
 // dscore = weight (dweight - row_sum). If the tile has all keys, the row sum is Σ weight dweight, divided by the sum of
-// the weights, which is 1 except for rounding: so the gradients of the scores of a query add up to 0. Else it is Σ dout out,
-// which is known before the first tile.
+// the weights, which is 1 except for rounding: so the gradients of the scores of a query add up to 0. Else it is
+// Σ dout out, which is known before the first tile.
 __device__ __forceinline__ void weigh_backward(
     const Head& head, Index first_query, Index first_key, const REAL* shift, const REAL* inverse, const REAL* sums,
     REAL scores[ROWS][ROWS], REAL dweights[ROWS][ROWS], REAL* dropped, REAL* dscores) {

@@ -1,7 +1,7 @@
 // What the kernels for attention in tiles share, with and without tensor cores: the arguments of a head, and its mask.
 //
-// Every array comes with its steps, in numbers, from one batch, head and row to the next; rows are contiguous. As many
-// heads of queries as share says have the same head g of keys and values.
+// Every array comes with its steps, in numbers, from one batch, head and row to the next; rows are contiguous. n_shared
+// neighbouring heads of queries have the same head g of keys and values.
 
 #pragma once
 #include "common.cuh"
@@ -15,7 +15,7 @@ struct Head {
   Index first_element;  // the index of its first weight in (B, H, T, S), for dropout
   const unsigned* key;
   unsigned threshold;
-  REAL factor;
+  REAL kept_scale;
 };
 
 __device__ __forceinline__ bool is_visible(const Head& head, Index query, Index key) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ bool is_visible(const Head& head, Index query, Index 
 // A weight after dropout.
 __device__ __forceinline__ REAL drop(const Head& head, Index query, Index key, REAL weight) {
   bool kept = is_kept(head.first_element + query * head.keys + key, head.key, head.threshold);
-  return kept ? weight * head.factor : REAL(0);
+  return kept ? weight * head.kept_scale : REAL(0);
 }
 
 // The end of the keys that are visible to a tile of queries, and the first query that may see first_key or a later key.
@@ -43,13 +43,14 @@ __device__ __forceinline__ Index first_query_of(const Head& head, Index first_ke
 #define HEADS(x) STORED *x, Index x##_batch, Index x##_head, Index x##_row
 
 #define HEAD_ARGUMENTS                                                                                              \
-  Index T, Index S, Index K, Index Kv, Index share, REAL scale, const bool *mask, Index mask_batch, Index mask_head,             \
-      Index mask_row, Index mask_column, bool causal, const unsigned *key, unsigned threshold, REAL factor
+  Index T, Index S, Index K, Index Kv, Index n_shared, REAL scale, const bool *mask, Index mask_batch,              \
+      Index mask_head, Index mask_row, Index mask_column, bool causal, const unsigned *key, unsigned threshold,     \
+      REAL kept_scale
 
 #define THIS_HEAD                                                                                                   \
-  Index h = blockIdx.y, g = h / share, b = blockIdx.z, bh = b * gridDim.y + h;                                      \
+  Index h = blockIdx.y, g = h / n_shared, b = blockIdx.z, bh = b * gridDim.y + h;                                   \
   Head head = {T, S, K, Kv, mask ? mask + b * mask_batch + h * mask_head : mask, mask_row, mask_column,             \
-               causal, bh * T * S, key, threshold, factor}
+               causal, bh * T * S, key, threshold, kept_scale}
 
 #define BACKWARD_ARGUMENTS                                                                                          \
   const HEADS(dout), const HEADS(q), const HEADS(k), const HEADS(v), const REAL *shift, const REAL *inverse, REAL *sums

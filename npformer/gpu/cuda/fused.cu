@@ -15,7 +15,7 @@ __device__ __forceinline__ Index first_of_two(Index i, Index n) { return i + i /
 // of h's columns is multiplied by the second half.
 extern "C" __global__ void add_bias_activate_drop(
     STORED* h, const STORED* bias, STORED* y, Index size, Index n_columns, Index n_gates, int code,
-    const unsigned* key, unsigned threshold, REAL factor) {
+    const unsigned* key, unsigned threshold, REAL kept_scale) {
   Index i = this_element();
   if (i >= size) return;
   Index at = n_gates > 1 ? first_of_two(i, n_columns) : i;
@@ -26,17 +26,17 @@ extern "C" __global__ void add_bias_activate_drop(
     if (bias) store(h, at + n_columns, gate);
     result *= gate;
   }
-  store(y, i, is_kept(i, key, threshold) ? result * factor : REAL(0));
+  store(y, i, is_kept(i, key, threshold) ? result * kept_scale : REAL(0));
 }
 
 // dh = slope(h) dropout(dy). With a gate, dh also holds the gradient of the gate.
 extern "C" __global__ void activate_drop_backward(
     const STORED* dy, const STORED* h, STORED* dh, Index size, Index n_columns, Index n_gates, int code,
-    const unsigned* key, unsigned threshold, REAL factor) {
+    const unsigned* key, unsigned threshold, REAL kept_scale) {
   Index i = this_element();
   if (i >= size) return;
   Index at = n_gates > 1 ? first_of_two(i, n_columns) : i;
-  REAL d = is_kept(i, key, threshold) ? load(dy, i) * factor : REAL(0), sum = load(h, at);
+  REAL d = is_kept(i, key, threshold) ? load(dy, i) * kept_scale : REAL(0), sum = load(h, at);
   if (n_gates > 1) {
     store(dh, at + n_columns, d * activation_of(sum, code));
     d *= load(h, at + n_columns);
@@ -47,9 +47,9 @@ extern "C" __global__ void activate_drop_backward(
 // y = residual + dropout(h + bias), where y may be h
 extern "C" __global__ void add_bias_drop_residual(
     const STORED* h, const STORED* bias, const STORED* residual, STORED* y, Index size, Index n_columns,
-    const unsigned* key, unsigned threshold, REAL factor) {
+    const unsigned* key, unsigned threshold, REAL kept_scale) {
   Index i = this_element();
   if (i >= size) return;
-  REAL kept = is_kept(i, key, threshold) ? with_bias(h, bias, i, n_columns) * factor : REAL(0);
+  REAL kept = is_kept(i, key, threshold) ? with_bias(h, bias, i, n_columns) * kept_scale : REAL(0);
   store(y, i, residual ? load(residual, i) + kept : kept);
 }

@@ -278,8 +278,8 @@ __device__ __forceinline__ float dscore_of(float weight, float dweight, float su
   return weight == 0 ? 0.0f : weight * (dweight - sum);
 }
 
-// Σ weight dweight of a row of a tile that has all keys, divided by the sum of the weights, which is 1 except for rounding:
-// so the gradients of the scores of a query add up to 0.
+// Σ weight dweight of a row of a tile that has all keys, divided by the sum of the weights, which is 1 except for
+// rounding: so the gradients of the scores of a query add up to 0.
 __device__ __forceinline__ float row_sum_of(const float weights[N_SCORES], const float dweights[N_SCORES]) {
   float sum = 0, sum_of_weights = 0;
 #pragma unroll

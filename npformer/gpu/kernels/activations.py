@@ -40,7 +40,7 @@ def add_bias_activate_drop(h, bias, y, activation, dropout_rate, dropout_key):
     n_columns = y.shape[-1] if y.ndim else 1
     drop = dropout_arguments(dropout_rate, dropout_key, h.dtype)
     kernel = element_kernel("fused", "add_bias_activate_drop", h.dtype, y.size)
-    # add_bias_activate_drop(h, bias, y, size, n_columns, n_gates, code, key, threshold, factor)
+    # add_bias_activate_drop(h, bias, y, size, n_columns, n_gates, code, key, threshold, kept_scale)
     kernel(h, bias, y, y.size, n_columns, n_gates, CODES[activation], *drop)
 
 
@@ -50,5 +50,5 @@ def activate_drop_backward(dy, h, dh, activation, dropout_rate, dropout_key):
     n_columns = dy.shape[-1] if dy.ndim else 1
     drop = dropout_arguments(dropout_rate, dropout_key, h.dtype)
     kernel = element_kernel("fused", "activate_drop_backward", h.dtype, dy.size)
-    # activate_drop_backward(dy, h, dh, size, n_columns, n_gates, code, key, threshold, factor)
+    # activate_drop_backward(dy, h, dh, size, n_columns, n_gates, code, key, threshold, kept_scale)
     kernel(dy, h, dh, dy.size, n_columns, n_gates, CODES[activation], *drop)

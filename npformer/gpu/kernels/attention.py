@@ -40,7 +40,7 @@ def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     scale = _scale(q, options.scale)
     drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
     kernel = row_kernel("attention", "differentiate", q.dtype, n_heads * T)
-    # differentiate(weights, dweights, S, scale, key, threshold, factor)
+    # differentiate(weights, dweights, S, scale, key, threshold, kept_scale)
     kernel(weights, dscores, S, scale, *drop)
     dropped = dropout(weights, options.dropout_rate, dropout_key)
     dq = mended_product(dscores, _matrices(k))

@@ -37,7 +37,7 @@ def add_bias_drop_residual(h, bias, residual, y, dropout_rate, dropout_key):
     n_columns = 1 if bias is None else bias.size
     drop = dropout_arguments(dropout_rate, dropout_key, h.dtype)
     kernel = element_kernel("fused", "add_bias_drop_residual", h.dtype, h.size)
-    # add_bias_drop_residual(h, bias, residual, y, size, n_columns, key, threshold, factor)
+    # add_bias_drop_residual(h, bias, residual, y, size, n_columns, key, threshold, kept_scale)
     kernel(h, bias, residual, y, h.size, n_columns, *drop)
 
 
@@ -46,7 +46,7 @@ class DropoutArguments(NamedTuple):
 
     key: cupy.ndarray | None  # its two words
     threshold: np.uint32  # 0 if nothing is dropped
-    factor: np.floating  # of kept elements
+    kept_scale: np.floating  # of kept elements
 
 
 def dropout_arguments(dropout_rate, dropout_key, dtype):
@@ -58,8 +58,8 @@ def dropout_arguments(dropout_rate, dropout_key, dtype):
         words = dropout_key.words()
     else:
         words = _words_on_gpu(dropout_key)
-    factor = number(kept_scale(dropout_rate))
-    return DropoutArguments(words, np.uint32(threshold(dropout_rate)), factor)
+    scale = number(kept_scale(dropout_rate))
+    return DropoutArguments(words, np.uint32(threshold(dropout_rate)), scale)
 
 
 @lru_cache(maxsize=1024)  # forward and backward pass use the same keys

@@ -42,7 +42,7 @@ def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_k
     number = real(dtype).type
     drop = dropout_arguments(dropout_rate, dropout_key, dtype)
     kernel = row_kernel("embedding", "embed", dtype, ids.size)
-    # embed(ids, table, positions, y, n, length, pad_id, scale, key, threshold, factor)
+    # embed(ids, table, positions, y, n, length, pad_id, scale, key, threshold, kept_scale)
     kernel(ids, table, positions, y, n, length, pad_id, number(scale), *drop)
     return y
 
@@ -55,6 +55,6 @@ def _embed_backward(dy, ids, table_shape, pad_id, scale, dropout_rate, dropout_k
     drop = dropout_arguments(dropout_rate, dropout_key, dtype)
     grid = (n_ids, -(-n // THREADS))
     kernel = cuda_kernel("embedding", "embed_backward", dtype, grid, (THREADS,))
-    # embed_backward(dy, ids, dtable, n_tokens, n, pad_id, scale, key, threshold, factor)
+    # embed_backward(dy, ids, dtable, n_tokens, n, pad_id, scale, key, threshold, kept_scale)
     kernel(dy, ids, dtable, ids.size, n, pad_id, number(scale), *drop)
     return dtable

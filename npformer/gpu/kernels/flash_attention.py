@@ -17,8 +17,6 @@ from npformer.reference.math.attention import scale_of
 SHARED_MEMORY = 48 * 1024  # bytes that a block may have by default
 MOST_HEADS = 65535  # and the most sequences, per launch
 WIDTHS = (16, 32, 64, 128)
-
-
 KNOWN = "causal scale dropout_rate"  # the fields of AttentionOptions that these kernels know
 QUERIES = 128  # per block of the kernel that prepares the backward pass, one for each thread
 
@@ -42,7 +40,7 @@ class Sizes(NamedTuple):
     S: int  # keys
     K: int  # width of a query and of a key
     Kv: int  # width of a value
-    share: int  # heads of queries to a head of keys
+    n_shared: int  # heads of queries to a head of keys
 
 
 class KernelOptions(NamedTuple):
@@ -57,7 +55,7 @@ class KernelOptions(NamedTuple):
     causal: bool
     key: cupy.ndarray | None
     threshold: np.uint32
-    factor: np.floating
+    kept_scale: np.floating
 
 
 # The kernels add no bias to the scores.

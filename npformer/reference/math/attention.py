@@ -85,7 +85,7 @@ def attention(
     scores = scores_of(q, k, keep_mask, bias=bias, causal=causal, scale=scale, softcap=softcap)
     weights = softmax(scores)
     dropped = dropout(weights, dropout_rate, dropout_key)
-    out = product(dropped, v)  # 0 · NaN = 0: a masked value may be NaN
+    out = product(dropped, v)  # product takes 0 · NaN as 0: a masked value may be NaN
     return out, weights
 
 

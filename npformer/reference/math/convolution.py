@@ -50,8 +50,8 @@ def conv1d(
     B, T, _ = x.shape
     W, _, E = weight.shape
     y = np.zeros_like(x, shape=(B, T, E), dtype=np.result_type(x, weight))
-    for w, at, seen in taps(T, W, dilation, causal):
-        y[:, at] += x[:, seen] @ weight[w]
+    for w, outputs, inputs in taps(T, W, dilation, causal):
+        y[:, outputs] += x[:, inputs] @ weight[w]
     if bias is not None:
         y = y + bias
     return y
@@ -84,16 +84,16 @@ def conv1d_backward(
     dweight = np.zeros_like(weight, dtype=dtype)
     _, T, _ = x.shape
     W = len(weight)
-    for w, at, seen in taps(T, W, dilation, causal):
-        dx[:, seen] += dy[:, at] @ transpose(weight[w])
-        dweight[w] = transpose(rows(x[:, seen])) @ rows(dy[:, at])
+    for w, outputs, inputs in taps(T, W, dilation, causal):
+        dx[:, inputs] += dy[:, outputs] @ transpose(weight[w])
+        dweight[w] = transpose(rows(x[:, inputs])) @ rows(dy[:, outputs])
     dbias = None if bias is None else sum_over_rows(dy)
     return dx, dweight, dbias
 
 
 def taps(T, W, dilation, causal):
-    """(w, at, seen) for each tap w: the outputs ``at`` read the inputs ``seen``; the other outputs
-    read zeros.
+    """(w, outputs, inputs) for each tap w: the positions of the outputs that read inputs, and of
+    these inputs; the other outputs read zeros.
     """
     centre = W - 1 if causal else W // 2
     for w in range(W):
@@ -101,6 +101,6 @@ def taps(T, W, dilation, causal):
         first = max(0, -shift)
         stop = min(T, T - shift)
         if first < stop:
-            at = slice(first, stop)
-            seen = slice(first + shift, stop + shift)
-            yield w, at, seen
+            outputs = slice(first, stop)
+            inputs = slice(first + shift, stop + shift)
+            yield w, outputs, inputs

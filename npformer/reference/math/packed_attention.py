@@ -169,7 +169,7 @@ def cross_attention(
     heads, _ = attention(q, k, v, keep_mask, bias=bias, **options, dropout_key=dropout_key)
 
     # The scores again, so that attention is the formula of the paper.
-    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords("dropout_rate"))
+    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_without("dropout_rate"))
     peak, total = peak_and_total(scores)
     return merge_heads(heads), peak, total
 
@@ -204,12 +204,12 @@ def cross_attention_backward(
     """
     # The weights again: the forward pass returned two numbers for each query in place of S weights.
     q, k, v = heads_of(q, kv, settings)
-    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords("dropout_rate"))
+    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_without("dropout_rate"))
     weights = exponentials(scores, peak.real) / np.where(total == 0, 1, total)[..., None]
 
     # Each head on its own. The causal mask is not needed: a masked key has weight 0.
     dheads = split_heads(dout, settings.n_heads)
-    options = settings.keywords("causal")
+    options = settings.keywords_without("causal")
     dq, dk, dv, *dbias = attention_backward(
         dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key
     )
@@ -240,9 +240,9 @@ def heads_of(q, kv, settings):
     it: all three have H heads.
     """
     q, k, v = split_q_kv(q, kv, settings)
-    n_sharing = settings.n_heads // settings.n_key_heads
-    k = np.repeat(k, n_sharing, axis=1)
-    v = np.repeat(v, n_sharing, axis=1)
+    n_shared = settings.n_heads // settings.n_key_heads
+    k = np.repeat(k, n_shared, axis=1)
+    v = np.repeat(v, n_shared, axis=1)
     return q, k, v
 
 
