@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,16 @@ class Naming:
 
     def views(self, model: Any, params: dict) -> dict[str, Array]:
         """The tensors by the names of the table, as views of the parameters of a model of ours."""
-        names = self.names_of(model)
         tensors: dict[str, Array] = {}
+        for name, x in self.named_views(model, params):
+            other = tensors.setdefault(name, x)
+            if other is not x and not (other.shape == x.shape and np.array_equal(other, x)):
+                raise ValueError(f"names has {name} for two parameters, which differ")
+        return tensors
+
+    def named_views(self, model: Any, params: dict) -> Iterator[tuple[str, Array]]:
+        """(name, view) of each parameter or part of one. Parameters may have the same name."""
+        names = self.names_of(model)
         for path, x in tree.leaves(params):
             theirs = tensors_of_path(names, path)
             widths = [x.shape[-1] // len(theirs)] * len(theirs)
@@ -72,8 +81,7 @@ class Naming:
             is_transposed = self.has_linear_transposed or path.startswith("output")
             if path.endswith(".weight") and is_transposed:
                 parts = [part.T for part in parts]
-            tensors |= zip(theirs, parts, strict=True)
-        return tensors
+            yield from zip(theirs, parts, strict=True)
 
     def read(self, model: Any, tensors: Tensors, dtype: Any) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
@@ -88,13 +96,15 @@ class Naming:
             again = tensors.pop(output)
             tensors.setdefault(embedding, again)
         shapes = model.shapes()
-        check_names(self.views(model, shapes), tensors, self.advice(model, tensors))
+        check_names(dict(self.named_views(model, shapes)), tensors, self.advice(model, tensors))
         if again is not None and not again.equals(tensors[embedding]):
             both = f"its settings say that {output} is {embedding}, and their numbers differ"
             raise ValueError(f"{both}; {self.how_to_untie}")
         # One array has larger pages of memory than many.
         params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
-        for name, out in self.views(model, params).items():
+        for name, out in self.named_views(model, params):
+            if tensors[name].shape != out.shape:  # of one of two parameters with this name
+                raise ValueError(f"{name} has shape {tensors[name].shape}, expected {out.shape}")
             tensors[name].into(out)
         return params
 

@@ -323,9 +323,10 @@ def n_layers(tensors, prefix):
 
 def kind_of_sines(stored):
     """The name of the table of sines that a tensor holds, or None."""
-    stored = without_axes_of_one(stored)
-    if len(stored.shape) != 2 or stored.shape[1] % 2:
+    shape = [size for size in stored.shape if size != 1]
+    if len(shape) != 2 or shape[1] % 2:
         return None
+    stored = without_axes_of_one(stored)
     table = np.asarray(stored.rows(slice(None)), np.float32)
     for kind, order in SINES.items():
         if np.abs(table - sinusoidal_encoding(*stored.shape, order)).max(initial=0) < NEAR:

@@ -555,6 +555,20 @@ def test_a_state_dict_with_two_tables_is_not_read_as_one(tmp_path):
     assert_array_equal(params["output"]["weight"].T, state["out.weight"])
 
 
+def test_a_module_that_is_named_twice_is_read_twice_and_saved_if_both_are_equal(tmp_path):
+    path = tmp_path / "state.safetensors"
+    model = replace(OF_PYTORCH, tgt_vocab=11)
+    names = NAMES | {"target_embedding": "src"}
+    params = model.init(0)
+    refused = "names has src.weight for two parameters, which differ"
+    refuses(ValueError, refused, pretrained.save, path, model, params, names=names)
+    params["target_embedding"] = params["source_embedding"].copy()
+    pretrained.save(path, model, params, names=names)
+    again = pretrained.load(path, names=names, n_heads=4, norm="pre").params
+    for name in ("source_embedding", "target_embedding"):
+        assert_array_equal(again[name], params["source_embedding"])
+
+
 def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):
     path = tmp_path / "state.safetensors"
     pretrained.save(path, OF_PYTORCH, OF_PYTORCH.init(0), names=NAMES)
