@@ -17,7 +17,7 @@ from npformer.pretrained.packages import PACKAGES, in_models
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 ROOT = Path(__file__).parents[2]
-PATH = PACKAGES["smollm2"].place(ROOT / in_models("smollm2"))
+PATH = PACKAGES["smollm2"].file_in(ROOT / in_models("smollm2"))
 if not PATH.is_file():
     pytest.skip("SmolLM2 is not there: make test-models", allow_module_level=True)
 
