@@ -87,7 +87,9 @@ def masked(scores, keep_mask, causal):
         scores = np.where(keep_mask, scores, -np.inf)
     if causal:
         T, S = scores.shape[-2:]
-        scores = np.where(causal_mask(T, S, like=scores), scores, -np.inf)
+        query = np.arange(T, like=scores)[:, None]
+        key = np.arange(S, like=scores)
+        scores = np.where(is_visible(query, key, T, S), scores, -np.inf)
     return scores
 
 
