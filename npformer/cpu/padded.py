@@ -62,7 +62,7 @@ def multiply_columns(a, b, out, sizes, scale, add):
 _tile = tile_of(TILE_ROWS, WIDTH, fetches=False)
 
 
-def _loop(is_transposed):
+def _loop(name, is_transposed):
     """The loop over tiles of both. It is compiled for each, so that LLVM knows which step of a's
     layout is 1.
 
@@ -80,6 +80,9 @@ def _loop(is_transposed):
                 layout = (i, 1, step) if is_transposed else (i * step, step, 1)
                 _tile(a, b, out, layout, (j, b.shape[1]), no_line, scale, depth, i, j, add)
 
+    # Kernels that other processes have compiled are linked by names. If both loops had one name, a
+    # kernel from disk could get the loop of the other.
+    multiply.__qualname__ = name
     return multiply
 
 
@@ -103,5 +106,5 @@ def _compile_once(function, compiled):
         return context.compile_internal(builder, compiled, signature, arguments)
 
 
-_compile_once(multiply_padded, _loop(is_transposed=False))
-_compile_once(multiply_columns, _loop(is_transposed=True))
+_compile_once(multiply_padded, _loop("multiply_padded", is_transposed=False))
+_compile_once(multiply_columns, _loop("multiply_columns", is_transposed=True))
