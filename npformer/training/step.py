@@ -72,18 +72,17 @@ def training_step(
     options = options | {"n_tokens": n_targets, "backend": ops}
     if state.precision.has_loss_scale:  # others are not asked to take this option
         options["loss_scale"] = loss_scale
-    results = []
+    params = state.params
+    parts = []  # of the loss
     for i, batch in enumerate(batches):
         is_first = i == 0
         is_last = i + 1 == len(batches)
         batch_key = derive_key(key, i)
         # The gradients of the first batch overwrite those of the last step in state.flat_grads, the
         # others are added to them. All are divided by the targets of all batches.
-        result = loss_and_grad(
-            state.params, batch, batch_key, options, is_first=is_first, is_last=is_last
-        )
-        results.append(result)
-    loss = loss_and_grad.total(results)
+        part = loss_and_grad(params, batch, batch_key, options, is_first=is_first, is_last=is_last)
+        parts.append(part)
+    loss = loss_and_grad.total(parts)
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
