@@ -56,7 +56,7 @@ def with_adapters(model: Any, params: dict, about: dict, tensors: Tensors) -> tu
     whole = tuple(about["whole"])
     adapted = LowRank(model, params, about["rank"], about["alpha"], targets, whole)
     shapes = adapted.shapes()
-    check_names(dict(tree.leaves(shapes)), tensors)
+    check_names(tree.leaves(shapes), tensors)
     own = tree.view_as(np.empty(tree.count(shapes), model.dtype), shapes)
     for path, out in tree.leaves(own):
         tensors[path].into(out)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -96,15 +96,13 @@ class Naming:
             again = tensors.pop(output)
             tensors.setdefault(embedding, again)
         shapes = model.shapes()
-        check_names(dict(self.named_views(model, shapes)), tensors, self.advice(model, tensors))
+        check_names(self.named_views(model, shapes), tensors, self.advice(model, tensors))
         if again is not None and not again.equals(tensors[embedding]):
             both = f"its settings say that {output} is {embedding}, and their numbers differ"
             raise ValueError(f"{both}; {self.how_to_untie}")
         # One array has larger pages of memory than many.
         params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
         for name, out in self.named_views(model, params):
-            if tensors[name].shape != out.shape:  # of one of two parameters with this name
-                raise ValueError(f"{name} has shape {tensors[name].shape}, expected {out.shape}")
             tensors[name].into(out)
         return params
 
@@ -145,18 +143,20 @@ def tensors_of_path(names: dict[str, str], path: str) -> list[str]:
     return [f"{name}.{their_leaf}" for name in tensors]
 
 
-def check_names(expected: dict, tensors: dict, advice: str = "") -> None:
-    """Check that tensors have the names and shapes of others."""
+def check_names(expected: Iterable[tuple[str, Any]], tensors: dict, advice: str = "") -> None:
+    """Check that tensors have the names and shapes of others, which may have the same name."""
+    names = set()
     wrong = []
-    for name, x in expected.items():
+    for name, x in expected:
+        names.add(name)
         if name in tensors and tensors[name].shape != x.shape:
             wrong.append(f"{name} {tensors[name].shape} and not {x.shape}")
     differences = {
-        "missing": sorted(expected.keys() - tensors.keys()),
-        "additional": sorted(tensors.keys() - expected.keys()),
+        "missing": sorted(names - tensors.keys()),
+        "additional": sorted(tensors.keys() - names),
         "of another shape": wrong,
     }
-    parts = [f"{what}: {listed(names)}" for what, names in differences.items() if names]
+    parts = [f"{what}: {listed(some)}" for what, some in differences.items() if some]
     if parts:
         reasons = "; ".join(parts) + advice
         raise ValueError(f"its tensors are not those that its settings ask for; {reasons}")

@@ -33,7 +33,7 @@ from npformer import (  # noqa: E402
 )
 from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
-from npformer.pretrained.naming import SHARED_SETTINGS  # noqa: E402
+from npformer.pretrained.naming import SHARED_SETTINGS, check_names  # noqa: E402
 from npformer.pretrained.pytorch import naming_to_save  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import configure, edit, gguf_file, refused  # noqa: E402
@@ -567,6 +567,9 @@ def test_a_module_that_is_named_twice_is_read_twice_and_saved_if_both_are_equal(
     again = pretrained.load(path, names=names, n_heads=4, norm="pre").params
     for name in ("source_embedding", "target_embedding"):
         assert_array_equal(again[name], params["source_embedding"])
+    two = [("src.weight", np.zeros((11, 16))), ("src.weight", np.zeros((13, 16)))]
+    wrong = r"of another shape: src.weight \(11, 16\) and not \(13, 16\)$"
+    refuses(ValueError, wrong, check_names, two, {"src.weight": np.zeros((11, 16))})
 
 
 def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):
