@@ -154,6 +154,17 @@ def each_line(name, lines):
         yield line
 
 
+def check_no_class(name, value):
+    """Check that a value is no class, which somebody forgot to call.
+
+    >>> check_no_class("model", dict)
+    Traceback (most recent call last):
+    TypeError: model is the class dict, expected dict(…)
+    """
+    if isinstance(value, type):
+        raise TypeError(f"{name} is the class {value.__name__}, expected {value.__name__}(…)")
+
+
 def check_callable(name, value, expected="a function"):
     """Something that can be called."""
     if not callable(value):

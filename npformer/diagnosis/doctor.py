@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.backends import AnyBackend, get_backend
+from npformer.checks import check_no_class
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of, sign
 from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
 from npformer.diagnosis.subject import Decoding, Subject
@@ -73,8 +74,7 @@ def diagnose(
     >>> diagnose(model, model.init(0), (ids, ids), quick=True).names
     ['targets not shifted', 'padding counted']
     """
-    if isinstance(model, type):
-        raise TypeError(f"model is the class {model.__name__}, expected {model.__name__}(…)")
+    check_no_class("model", model)
     if not isinstance(params, dict):
         kind = type(params).__name__
         expected = "a dict of parameters; a trainer has a method: trainer.diagnose(*batch)"

@@ -18,7 +18,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.backends import AnyBackend, get_backend, picklable
-from npformer.checks import check_in_dtype, warn
+from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
 from npformer.diagnosis.watch import Watch
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
@@ -487,8 +487,7 @@ class Trainer:
 
 def check_model(model, settings):
     """Raise unless a model has a trainer's methods, and its loss the options that are set."""
-    if isinstance(model, type):
-        raise TypeError(f"model is the class {model.__name__}, expected {model.__name__}(…)")
+    check_no_class("model", model)
     kind = type(model).__name__
     for method in ("init", "loss_and_grad", "count"):
         if not callable(getattr(model, method, None)):
