@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
-from npformer.training.intake import GradientIntake
+from npformer.training.flat import GradientIntake
 from npformer.training.step import sum_of_losses
 
 # What a shard costs beside its rows, in entries of the largest array of a batch that one could

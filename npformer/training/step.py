@@ -13,7 +13,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import derive_key
-from npformer.training.intake import GradientIntake
+from npformer.training.flat import GradientIntake
 
 
 class Numbers(NamedTuple):

@@ -32,11 +32,9 @@ from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
 from npformer.training.checkpoint import check_training, contents_of, settings_of
-from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
-from npformer.training.guard import Guard, NonFiniteError
-from npformer.training.intake import with_ready
+from npformer.training.flat import FlatOptimizer, TrainState, pieces_of, with_ready
+from npformer.training.guard import Guard, NonFiniteError, why_not_finite
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
-from npformer.training.not_finite import why_not_finite
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks
 from npformer.training.settings import TrainingSettings

@@ -12,8 +12,7 @@ from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.sums import subtrees, tree_sum
-from npformer.training.flat import slots_of
-from npformer.training.intake import GradientIntake
+from npformer.training.flat import GradientIntake, slots_of
 from npformer.training.shards import GradientTree
 from npformer.tree import leaves, view_as
 
