@@ -35,6 +35,12 @@ FILES_OF_OTHER_KINDS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.mo
 TEMPLATES_FOLDER = "additional_chat_templates"
 FORM = "lstrip", "rstrip", "single_word", "normalized"  # how a text has a special token
 ROLES = "bos", "eos", "unk", "sep", "pad", "cls", "mask"  # of special tokens
+# The settings that hold several of them.
+LISTS_OF_TOKENS = (
+    "additional_special_tokens",
+    "extra_special_tokens",
+    "model_specific_special_tokens",
+)
 
 
 def files_of_tokenizer(folder: Path) -> Files:
@@ -80,7 +86,7 @@ def about_tokens(files: Files) -> dict:
 def special_tokens(about: dict) -> dict[str, dict]:
     """All tokens that have a meaning of their own, by their texts, and how a text has each."""
     tokens = [about.get(f"{role}_token") for role in ROLES]
-    for key in ("additional_special_tokens", "extra_special_tokens"):
+    for key in LISTS_OF_TOKENS:
         tokens.extend(_listed_tokens(about, key))
     special = {}
     for token in tokens:

@@ -463,6 +463,7 @@ X_TAKES_A_SPACE = {"content": "<x>", "lstrip": True}
     [
         ({"bos_token": X_TAKES_A_SPACE | {"normalized": False}}, [0, 3, 2, 1]),
         ({"extra_special_tokens": {"of_images": X_TAKES_A_SPACE}}, [0, 3, 2, 1]),
+        ({"model_specific_special_tokens": {"of_images": X_TAKES_A_SPACE}}, [0, 3, 2, 1]),
         # of two forms the last one is read, as transformers does
         ({"mask_token": "<x>", "additional_special_tokens": [X_TAKES_A_SPACE]}, [0, 3, 2, 1]),
         ({"mask_token": X_TAKES_A_SPACE, "additional_special_tokens": ["<x>"]}, [0, 2, 3, 2, 1]),
