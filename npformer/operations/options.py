@@ -7,7 +7,7 @@ accepted like Python's numbers and flags.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, ValuesView
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache, partial, wraps
 from inspect import signature
@@ -48,6 +48,9 @@ NAMES_ELSEWHERE = {
     "num_key_value_heads": "n_kv_heads",
     "vocab_size": "vocab",
 }
+
+# PyTorch's optimizers take the parameters of a model first.
+WHERE_PARAMETERS_GO = "parameters are given to Trainer, or to init(params)"
 
 T = TypeVar("T")
 
@@ -229,10 +232,23 @@ def names_checked(dataclass: type[T]) -> type[T]:
     @wraps(init)
     def checked_init(self, *args, **settings):
         _check_names(settings, names, dataclass.__name__)
+        for name, value in zip(names, args, strict=False):
+            if name in settings:
+                if name == "lr":
+                    check_no_parameters(name, value)
+                both = f"{value!r:.60}, by its place, and {name}={settings[name]!r:.60}"
+                raise TypeError(f"{dataclass.__name__} got {both}: expected one of them")
         init(self, *args, **settings)
 
     dataclass.__init__ = checked_init  # type: ignore[method-assign]
     return dataclass
+
+
+def check_no_parameters(name, value):
+    """Check that a value is none of what PyTorch's optimizers take first."""
+    if isinstance(value, (dict, list, ValuesView, Iterator)):
+        problem = f"{name} is a {type(value).__name__}, expected a number or a schedule"
+        raise TypeError(f"{problem}; {WHERE_PARAMETERS_GO}")
 
 
 def _check_names(values, names, owner, others=()):
@@ -250,6 +266,8 @@ def _advice(name, names):
     """
     from difflib import get_close_matches  # which only an error needs
 
+    if name == "params" and "lr" in names:
+        return f"; {WHERE_PARAMETERS_GO}"
     meant = NAMES_ELSEWHERE.get(name)
     close = [meant] if meant in names else get_close_matches(str(name), names, 1, 0.75)
     return f": try {close[0]}" if close else ""

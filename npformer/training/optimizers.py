@@ -5,7 +5,7 @@ and state. The trainer has all parameters in one flat array, which one call of `
 """
 
 import math
-from collections.abc import Callable, Iterator, ValuesView
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,13 @@ from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_in_dtype, check_int
-from npformer.operations.options import OPTIONS, check_fields, check_option, names_checked
+from npformer.operations.options import (
+    OPTIONS,
+    check_fields,
+    check_no_parameters,
+    check_option,
+    names_checked,
+)
 from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.reference.math.update import norm_of
@@ -53,9 +59,7 @@ class Optimizer:
 
     def __post_init__(self):
         check_fields(self)
-        if isinstance(self.lr, (dict, list, ValuesView, Iterator)):
-            problem = f"lr is a {type(self.lr).__name__}, expected a number or a schedule"
-            raise TypeError(f"{problem}; parameters are given to Trainer, or to init(params)")
+        check_no_parameters("lr", self.lr)
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
 

@@ -418,6 +418,10 @@ def test_an_optimizer_that_is_given_parameters_says_where_they_belong():
     weight = np.ones(2)
     for params in ({"w": weight}, [weight], {"w": weight}.values(), iter([weight])):
         refuses(TypeError, message, Adam, params)
+        refuses(TypeError, message, Adam, params, lr=0.1)
+    refuses(TypeError, "params=.* is no setting of Adam.*; parameters are given", Adam, params={})
+    message = r"Adam got 0\.1, by its place, and lr=0\.2: expected one of them"
+    refuses(TypeError, message, Adam, 0.1, lr=0.2)
 
 
 def test_a_name_of_another_library_is_answered_with_ours():
