@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import library_of
-from npformer.checks import check_ids, check_int, check_two_axes
+from npformer.checks import check_ids, check_int, check_no_class, check_two_axes
 from npformer.operations.options import LARGEST, check_option
 
 
@@ -44,6 +44,7 @@ def checked_request(model, src, bos_id, eos_id, max_len, min_len, slide=None):
 
     ``slide`` is None where there is no such option.
     """
+    check_no_class("model", model)
     if hasattr(model, "merged"):
         what = f"model is a {type(model).__name__}, whose adapters have to be merged first"
         raise TypeError(f"{what}: give model.model, and model.merged(params) as its params")

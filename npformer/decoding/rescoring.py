@@ -6,7 +6,7 @@ import numpy as np
 
 from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
-from npformer.checks import check_ids, check_two_axes
+from npformer.checks import check_ids, check_no_class, check_two_axes
 from npformer.decoding.generation import culprit
 from npformer.reference import log_softmax
 
@@ -43,6 +43,7 @@ def log_probability(
     >>> bool(log_probability(model, model.init(0), src, tgt)[0] < 0)
     True
     """
+    check_no_class("model", model)
     if not hasattr(model, "src_vocab"):
         expected = "a model from a source to a target such as a Transformer"
         raise TypeError(f"model is a {type(model).__name__}, expected {expected}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npformer.backends import get_backend
+from npformer.checks import check_no_class
 from npformer.models import EncoderDecoder, LanguageModel
 from npformer.operations.host import HOST
 from npformer.progress import compiling_bar
@@ -96,6 +97,7 @@ def rehearse_step(ops, model, batch=(), optimizer=None, frozen=(), **settings):
 
     Its kernels do not depend on the number of layers, nor on which parameters are frozen.
     """
+    check_no_class("model", model)
     rows = [x[:2] for x in batch] or _some_ids(model)
     names = {field.name for field in fields(model)} if is_dataclass(model) else set()
     if "n_layers" in names:

@@ -43,6 +43,7 @@ from npformer import (
     beam_search,
     greedy_decode,
     layers,
+    log_probability,
     quantize,
     sample,
 )
@@ -429,7 +430,10 @@ def test_what_cannot_decode_is_named():
         message = f"model is a {kind}, expected a LanguageModel, or .*, and then its params"
         refuses(TypeError, message, greedy_decode, model, params, [[1]], max_len=3)
     adapted = LowRank(MODEL, PARAMS)
+    of_class = r"model is the class LanguageModel, expected LanguageModel\(…\)"
+    refuses(TypeError, of_class, log_probability, LanguageModel, PARAMS, IDS, IDS)
     for decode in (greedy_decode, beam_search, partial(sample, seed=0)):
+        refuses(TypeError, of_class, decode, LanguageModel, PARAMS, [[1]], max_len=3)
         message = r"is a LowRank, .*: give model\.model, and model\.merged\(params\)"
         refuses(TypeError, message, decode, adapted, adapted.init(0), [[1]], max_len=3)
 

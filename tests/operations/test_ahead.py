@@ -275,6 +275,8 @@ def test_a_model_of_vectors_needs_a_batch():
     model = nf.Encoder(vocab=None, n_inputs=2, n_outputs=1, task="numbers", **SIZES)
     message = "no batch for the model Encoder, expected one, such as compile_kernels"
     refuses(ValueError, message, nf.compile_kernels, model)
+    message = "model is the class Encoder, expected Encoder"
+    refuses(TypeError, message, nf.compile_kernels, nf.Encoder)
     assert nf.compile_kernels(model, backend="reference") == 0
 
 
