@@ -33,10 +33,15 @@ def replace_file(path, content):
 
 
 def check_path(path, name="path"):
-    """The path of a file as a ``Path``. Python would take 1 for standard output."""
+    """The path of a file as a ``Path``.
+
+    Python would take 1 for standard output, and an empty text for the current folder.
+    """
     if not isinstance(path, (str, os.PathLike)):
         kind = type(path).__name__
         raise TypeError(f"{name}={shown(path)} is a {kind}, expected a str or a Path")
+    if path == "":
+        raise ValueError(f"{name}='' is no name, expected one; '.' is the current folder")
     return Path(path)
 
 

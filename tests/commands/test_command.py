@@ -227,6 +227,8 @@ def test_what_cannot_be_written_is_refused_at_once(file, tmp_path):
             argparse.ArgumentTypeError, match="expected a file|cannot be written.*Not a directory"
         ):
             check(str(path))
+    with pytest.raises(argparse.ArgumentTypeError, match="'' is no name, expected one"):
+        output.output_folder("")
 
 
 def test_what_can_be_written_is_left_alone(file, tmp_path):

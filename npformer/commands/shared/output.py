@@ -42,6 +42,8 @@ def output_file(text):
 
 def output_folder(text):
     """The type of an argument that names a folder to write to."""
+    if text == "":  # of which ``Path`` would make the current folder
+        raise argparse.ArgumentTypeError("'' is no name, expected one; . is the current folder")
     try:
         _try_to_write(Path(text))
     except OSError as error:
