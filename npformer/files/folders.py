@@ -170,6 +170,10 @@ def _exchanged(folder, scratch, obsolete):
 
 
 def _replace_one_by_one(folder, new, obsolete):
+    for path in new.iterdir():
+        old = folder / path.name
+        if old.is_dir() and not old.is_symlink():  # found before the first file is replaced
+            raise OSError(errno.EISDIR, "it is a folder, expected a file", str(old))
     with scratch_folder(folder / "new") as near:
         for path in new.iterdir():
             shutil.move(path, near / path.name)  # which copies it if the folder is on another disk

@@ -132,6 +132,17 @@ def test_a_folder_with_folders_in_it_is_not_linked_but_filled(folder, monkeypatc
     assert (after.st_ino, after.st_nlink) == (before.st_ino, 1)
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_replaced(folder):
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    before = sorted(folder.iterdir())
+    tensors = (folder / "model.safetensors").read_bytes()
+    message = "it is a folder, expected a file: '.*config.json'"
+    refuses(CheckpointError, message, save_newer, folder)
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "model.safetensors").read_bytes() == tensors
+
+
 @LINUX
 def test_where_no_file_can_have_a_second_name_a_save_is_complete_too(folder, monkeypatch):
     failing_at(monkeypatch, "link", 1)
@@ -179,6 +190,8 @@ def test_a_path_that_cannot_be_written_to_is_refused_before_the_work(tmp_path, n
     refuses(ValueError, message, pretrained.save, other, None, None, names=names)
     message = "has a character that no name of a file can have"
     refuses(ValueError, message, pretrained.save, "a\0b", None, None, names=names)
+    message = "path='' is no name, expected one; '.' is the current folder"
+    refuses(ValueError, message, pretrained.save, "", None, None, names=names)
 
 
 CLASSES = {"task": "classes", "pooling": "first", "pooler": True}
