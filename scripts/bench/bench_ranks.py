@@ -12,16 +12,21 @@ gradients, the gathering of the parameters, and a message of one number. What pr
 predicts from them is printed beside the measured step.
 """
 
+import argparse
+import json
 import statistics
+import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from npformer.commands.shared import Reading, command_line, write_json  # needs pip install -e .
 from scripts.bench.machine import print_machine
 from scripts.bench.memory import peak_bytes
-from scripts.bench.options import Positives, Worker, some, usually
+from scripts.bench.options import Positives, some, usually
 from scripts.bench.predict_ranks import Network, Step, predict
 from scripts.bench.report import print_table, summary
 from scripts.bench.steps import (
@@ -32,7 +37,6 @@ from scripts.bench.steps import (
     batch_of,
     model_of,
 )
-from scripts.bench.workers import found_by_worker, mpiexec, print_found
 
 from npformer import Adam, Trainer
 from npformer.runtime.blas_threads import blas_threads
@@ -40,6 +44,7 @@ from npformer.runtime.cores import cores
 from npformer.runtime.ranks import world
 from npformer.training.ranks import OverRanks
 
+MPIEXEC = Path(sys.executable).with_name("mpiexec")  # the one that mpich of the extra mpi installs
 ONE_THREAD = "1 process, 1 thread"
 COLUMNS = {
     "median": "ms a step",
@@ -48,6 +53,9 @@ COLUMNS = {
     "waited": "waiting",
     "memory": "MB of a rank",
 }
+
+# The settings of this script as a worker, which it starts itself.
+Worker = Annotated[dict, Reading(type=json.loads, help=argparse.SUPPRESS)]
 
 
 @command_line
@@ -60,7 +68,7 @@ def main(
 ):
     """Time steps on ranks."""
     if worker:
-        print_found(work(**worker))
+        print(json.dumps(work(**worker)))  # on ranks, rank 0 alone prints
         return
     facts = print_machine()
     results = {name: report(name, ranks, turns) for name in steps}
@@ -191,8 +199,15 @@ def compare(n, parameters, rows, runs):
 
 
 def measure(n, settings):
-    """Run the worker on n ranks."""
-    return found_by_worker([*mpiexec(n), sys.executable, __file__], settings)
+    """What the worker prints, with these settings, on n ranks."""
+    command = [*mpiexec(n), sys.executable, __file__, "--worker", json.dumps(settings)]
+    worker = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    return json.loads(worker.stdout)
+
+
+def mpiexec(n):
+    """The beginning of a command that runs on n ranks; empty for one process."""
+    return [str(MPIEXEC), "-n", str(n)] if n > 1 else []
 
 
 if __name__ == "__main__":

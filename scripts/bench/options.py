@@ -1,7 +1,6 @@
 """The options that scripts share, beside those of npformer's commands."""
 
 import argparse
-import json
 from typing import Annotated, NamedTuple
 
 from npformer.commands.shared import (
@@ -23,7 +22,6 @@ def between_commas(kind):
 
 AboveZero = Annotated[float, Reading(type=above_zero, metavar="X")]
 Natural = Annotated[int, Reading(type=natural, metavar="N")]
-AboveZeros = Annotated[list, Reading(type=between_commas(above_zero), metavar="A,B")]
 Naturals = Annotated[list, Reading(type=between_commas(natural), metavar="N,M")]
 Positives = Annotated[list, Reading(type=between_commas(positive), metavar="N,M")]
 
@@ -46,10 +44,6 @@ def some(names, meaning="some of {} (default: all)"):
     names = list(names)
     meaning = meaning.format(",".join(names))
     return Annotated[list, Reading(type=some_of(names), metavar="A,B", help=meaning)]
-
-
-# The option of a script that starts itself: the settings of a worker, which prints its figures.
-Worker = Annotated[dict, Reading(type=json.loads, help=argparse.SUPPRESS)]
 
 
 def left_out(names):

@@ -16,10 +16,7 @@ networks that others use too are not in the model.
 """
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
-
-GBIT = 1e9 / 8  # bytes
 
 
 class Network(NamedTuple):
@@ -38,8 +35,6 @@ class Step(NamedTuple):
     n_bytes: float  # of the gradient
     backward: float = 2 / 3  # share of the seconds, beside which gradients are exchanged
     n_chunks: int = 16
-    # Seconds from when a chunk is complete to the end of the backward pass, if measured.
-    early: Sequence[float] = ()
 
 
 class Prediction(NamedTuple):
@@ -81,8 +76,8 @@ def exchanged(step, seconds, busy):
     """
     n = step.n_chunks
     backward = step.backward * step.seconds
-    early = step.early or [backward * (n - i) / n for i in range(1, n + 1)]
     end = -math.inf
-    for i, before in enumerate(early):
-        end = max(end, i * busy - before) + seconds
+    for i in range(n):  # the chunks are complete at equal intervals
+        complete = backward * (i + 1 - n) / n  # so much later than the backward pass
+        end = max(end, i * busy + complete) + seconds
     return end

@@ -16,7 +16,6 @@ import numpy as np
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
 from scripts.bench import bench_ranks
-from scripts.measure.measure_networks import after_backward
 
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
 from npformer.arrays import on_host
@@ -133,7 +132,26 @@ def compare_alone(name, together, numbers, state):
 
 def sent_early(over_ranks):
     """A list that gets, at each step, how many chunks were under way when backward ended."""
-    return after_backward(over_ranks, lambda exchange: len(exchange.under_way))
+    counts = []
+    exchange = None
+    new_tree = over_ranks.sums_of_subtrees
+    loss_and_grad = over_ranks.on_this_rank.loss_and_grad
+
+    def noting_tree(n_shards):
+        nonlocal exchange
+        gradients = new_tree(n_shards)
+        exchange = gradients.exchange
+        counts.append(0)
+        return gradients
+
+    def counting(*args, **options):
+        results = loss_and_grad(*args, **options)
+        counts[-1] = len(exchange.under_way)
+        return results
+
+    over_ranks.sums_of_subtrees = noting_tree
+    over_ranks.on_this_rank.loss_and_grad = counting
+    return counts
 
 
 def compare_accumulated():

@@ -14,7 +14,7 @@ from corpus import write_corpus
 from programs import environment, python
 from trainings import steps_of
 
-from scripts.bench.workers import MPIEXEC, mpiexec
+from scripts.bench.bench_ranks import MPIEXEC, mpiexec
 
 from npformer.files.checkpoint import LAST, RESULT
 from npformer.text import Translator

@@ -382,6 +382,16 @@ def test_messages_that_take_no_time_cost_nothing():
     assert falling == sorted(falling, reverse=True)
 
 
+def test_a_chunk_is_sent_when_it_is_complete_and_the_one_before_has_arrived():
+    # complete 0.4, 0.2 and 0 seconds before the end of the backward pass
+    step = predict_ranks.Step(0.9, n_bytes=1.0, n_chunks=3)
+    assert predict_ranks.exchanged(step, seconds=0.1, busy=0.0) == pytest.approx(0.1)
+    # three, from 0.4 before the end
+    assert predict_ranks.exchanged(step, seconds=0.3, busy=0.0) == pytest.approx(0.5)
+    # the processor sent two meanwhile
+    assert predict_ranks.exchanged(step, seconds=0.1, busy=0.1) == pytest.approx(0.3)
+
+
 def test_the_steps_that_are_measured_have_a_shard_for_each_of_two_threads_except_the_smallest(
     monkeypatch,
 ):
