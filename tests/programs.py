@@ -92,3 +92,9 @@ def in_threads(*works):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def use_threads(monkeypatch, n):
+    """Let npformer divide its work over so many threads."""
+    for module in ("runtime.threads", "operations.host"):
+        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from decoded import IDS, METHODS, random_model
 from numpy.testing import assert_array_equal
+from programs import use_threads
 from refusals import refuses
 
 from npformer import (
@@ -55,8 +56,7 @@ def test_parts_of_a_batch_in_threads_are_as_the_whole(
     options = {"max_len": np.array([9, 2, 5, 1] * 3), "backend": every_backend}
     whole = method(model, params, src, **options)
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
-    for module in ("runtime.threads", "operations.host"):
-        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n_threads)
+    use_threads(monkeypatch, n_threads)
     assert texts_of(method(model, params, src, **options)) == texts_of(whole)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from catalogue import CATALOGUE
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close, assert_close, conv1d, relu
 from promises import SRC, TGT, params_of
@@ -82,13 +81,6 @@ def test_steps_beyond_the_columns_get_zeros(default_backend):
     assert_close(columns, expected)
 
 
-def test_nothing_is_lost_where_a_target_is_shorter_than_the_columns():
-    """The first steps of a long target are equal to those of a short one."""
-    long = MODEL.logits(PARAMS, SRC, TGT)
-    for T in range(1, TGT.shape[1]):
-        assert_close(MODEL.logits(PARAMS, SRC, TGT[:, :T]), long[:, :T], 1e-13)
-
-
 # The whole model, written out.
 
 
@@ -159,6 +151,8 @@ def test_memory_and_parameters_of_another_model():
     refuses(ValueError, message, MODEL.decode, PARAMS, memory[:, :5], SRC, TGT)
     message = r"parameter encoder.3.reduce_norm.gain: given nothing, expected"
     refuses(ValueError, message, replace(MODEL, n_sets=2).encode, PARAMS, SRC)
+    message = "a ByteNet has no attention"
+    refuses(ValueError, message, MODEL.attention_weights, PARAMS, SRC, TGT)
 
 
 def test_convolutions_are_scaled_as_documented():
@@ -171,22 +165,8 @@ def test_convolutions_are_scaled_as_documented():
     assert 0.98 * bound < np.abs(weight).max() <= bound
 
 
-def test_some_targets_of_the_catalogue_are_shorter_and_some_longer_than_the_columns():
-    row = CATALOGUE["ByteNet, kernel_sizes=(5, 2), unfold=(1.2, 0)"]
-    src, tgt = row.batch
-    n_columns = row.model.unfolded(src).sum(axis=1)
-    n_targets = (tgt[:, :-1] != 0).sum(axis=1)
-    assert (n_columns < n_targets).any()
-    assert (n_columns > n_targets).any()
-
-
 @pytest.mark.parametrize("n_words", [10, 50, 100])
 def test_the_number_of_columns_is_exact(n_words):
     """1.1 · 50 is 55.00000000000001 in floats."""
     columns = ByteNet(11, 11, unfold=(1.1, 0)).unfolded(np.ones((1, n_words), int))
     assert columns.shape[1] == n_words * 11 // 10
-
-
-def test_it_has_no_weights_of_attention():
-    message = "a ByteNet has no attention"
-    refuses(ValueError, message, ByteNet(11, 11, **SIZES).attention_weights, {}, SRC, TGT)

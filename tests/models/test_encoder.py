@@ -22,7 +22,6 @@ from catalogue import (
 from numpy.testing import assert_array_equal
 from oracles import assert_close
 from promises import (
-    assert_padding_has_no_influence_even_if_it_is_nan,
     assert_weights_are_of_what_is_seen,
     params_of,
     surprise_at,
@@ -162,25 +161,6 @@ def test_all_positions_see_all_others_but_padding():
 
 
 # --- padding ---
-
-
-def widened(x):
-    """With two more columns of padding."""
-    columns = [(0, 0), (0, 2)] + [(0, 0)] * (x.ndim - 2)
-    return np.pad(x, columns, constant_values=np.nan if x.dtype.kind == "f" else 0)
-
-
-@each_setting
-@each_backend
-def test_padding_has_no_influence_even_if_it_is_nan(settings):
-    model, params = made({**settings, "tie_embeddings": False})
-    batch = batch_of(model)
-    outputs = model.outputs(params, batch[0], *batch[2:])
-    wide = [x if x is None or x.shape[:2] != (B, T) else widened(x) for x in batch]
-    assert_padding_has_no_influence_even_if_it_is_nan(model, params, batch, wide)
-    after = model.outputs(params, wide[0], *wide[2:])
-    at = np.nonzero(KEEP) if model.by_position else ...
-    assert_close(after[at], outputs[at], 1e-12)
 
 
 def test_a_mask_and_the_id_of_padding_both_hide():

@@ -1,15 +1,14 @@
 """What every model of the catalogue promises."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from catalogue import CATALOGUE
-from promises import (
-    THREE_ROWS,
-    assert_parts_of_the_gradient_are_the_whole,
-    assert_steps_equal_recomputation,
-    assert_trees_close,
-    params_of,
-)
+from numpy.testing import assert_array_equal
+from oracles import assert_close
+from promises import assert_trees_close, drawn_steps, params_of
+from trainings import reversed_order
 from whole_models import (
     assert_gradient_along_directions,
     assert_gradient_by_central_differences,
@@ -18,7 +17,17 @@ from whole_models import (
     shaken,
 )
 
-from npformer import Adam, ByteNet, CopyTask, Recurrent, Trainer, tree
+from npformer import (
+    Adam,
+    ByteNet,
+    CopyTask,
+    Encoder,
+    LanguageModel,
+    Recurrent,
+    Trainer,
+    greedy_decode,
+    tree,
+)
 from npformer.models import LowRank, describe, from_description
 from npformer.text.copy_task import exact_match
 
@@ -26,6 +35,25 @@ each_model = pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOG
 MODELS = {name: row.model for name, row in CATALOGUE.items()}
 WITH_SOURCE = {name: model for name, model in MODELS.items() if hasattr(model, "decode")}
 DESCRIBED = {name: model for name, model in MODELS.items() if not isinstance(model, LowRank)}
+PADDED = {}  # by its id, or an encoder's mask
+for name, model in DESCRIBED.items():
+    if model.pad_id is not None or isinstance(model, Encoder):
+        PADDED[name] = model, CATALOGUE[name].batch
+each_padded = pytest.mark.parametrize(("model", "batch"), PADDED.values(), ids=list(PADDED))
+LANGUAGE_MODELS = [name for name, model in MODELS.items() if isinstance(model, LanguageModel)]
+TELLING_NO_FUTURE = [*WITH_SOURCE, *LANGUAGE_MODELS]
+SRC = np.array([[3, 4, 5, 6, 2], [3, 2, 1, 0, 0]])
+TGT = np.array([[1, 5, 6, 8, 7, 2], [1, 4, 2, 0, 0, 0]])
+EXAMPLES = [  # of each kind that has a source and a target
+    "Transformer, pre-norm, n_layers=(2, 3), activation=relu",
+    "Transformer, post-norm, n_layers=(2, 3), activation=relu",
+    "ByteNet, kernel_sizes=(5, 2), unfold=(1.2, 0)",
+    "Recurrent, gru, attention=None",
+    "Recurrent, lstm, attention=dot",
+    "Recurrent, gru, attention=general",
+    "Recurrent, lstm, attention=additive",
+]
+each_example = pytest.mark.parametrize("model", [MODELS[name] for name in EXAMPLES], ids=EXAMPLES)
 
 
 @each_model
@@ -48,18 +76,100 @@ def test_gradients_by_central_differences(row):
 
 @each_model
 def test_loss_gradient_and_number_of_tokens_belong_together(row):
-    params = params_of(row.model)
-    for dropout_key in (None, 3):
-        loss, _, n = row.model.loss_and_grad(params, *row.batch, dropout_key=dropout_key)
-        assert (loss, n) == row.model.loss(params, *row.batch, dropout_key=dropout_key)
-        assert n == row.model.count(*row.batch)
-    assert_parts_of_the_gradient_are_the_whole(row.model, params, row.batch, row.layers)
+    """Dropout is off without a key; the loss is the mean over rows that do not see each other; and
+    parts of the gradient are told layer by layer, the last one first.
+    """
+    model, batch, layers = row
+    params = params_of(model)
+    losses = []
+    for dropout_key in (None, 3, 4):
+        loss, n = model.loss(params, *batch, dropout_key=dropout_key)
+        again, grads, n_again = model.loss_and_grad(params, *batch, dropout_key=dropout_key)
+        assert (again, n_again) == (loss, n)
+        assert n == model.count(*batch)
+        losses.append(loss)
+    plain, *_ = losses
+    assert len({*losses}) == 3
+    assert model.loss(params, *batch) == (plain, n)
+
+    n_rows = len(batch[0])
+    alone = [[x if x is None else x[[i]] for x in batch] for i in range(n_rows)]
+    of_rows, counts = np.transpose([model.loss(params, *each) for each in alone])
+    assert np.dot(of_rows, counts) == pytest.approx(plain * n, rel=1e-13)
+
+    parts = []
+    _, grads, _ = model.loss_and_grad(params, *batch)
+    model.loss_and_grad(params, *batch, ready=lambda path, part: parts.append((path, part)))
+    assert [path for path, _ in parts if path in layers] == layers
+    told = dict(leaf for path, part in parts for leaf in tree.leaves(part, path))
+    in_another_order = reversed_order(params)
+    _, turned, _ = model.loss_and_grad(in_another_order, *batch)
+    turned = dict(tree.leaves(turned))
+    for path, grad in tree.leaves(grads):
+        assert_array_equal(told[path], grad)
+        assert_array_equal(turned[path], grad)
+
+
+def widened(x, pad_id):
+    """With two more columns of padding, if it has columns."""
+    if x is None or x.ndim == 1 or (x.ndim == 2 and x.dtype.kind == "f"):
+        return x
+    fill = {"f": np.nan, "b": False}.get(x.dtype.kind, pad_id or 0)
+    return np.pad(x, [(0, 0), (0, 2)] + [(0, 0)] * (x.ndim - 2), constant_values=fill)
+
+
+@each_padded
+def test_padding_has_no_influence_even_if_it_is_not_finite(model, batch, default_backend):
+    """On the loss, its gradient and the number of tokens, and if there is more of it."""
+    if getattr(model, "tie_embeddings", False):
+        model = replace(model, tie_embeddings=False)
+    params = params_of(model)
+
+    def results(batch, poison):
+        for name in ("embedding", "source_embedding", "target_embedding"):
+            if name in params and model.pad_id is not None:
+                params[name][model.pad_id] = poison
+        said = None
+        if hasattr(model, "decode"):
+            said = greedy_decode(model, params, batch[0], bos_id=1, eos_id=2, max_len=4).tolist()
+        return said, *model.loss_and_grad(params, *batch)
+
+    said, loss, grads, n = results(batch, poison=0.5)
+    *same, same_grads, _ = results(batch, poison=np.inf)
+    assert same == [said, loss]
+    assert_trees_close(same_grads, grads)
+    wide = [widened(x, model.pad_id) for x in batch]
+    wide_said, wide_loss, wide_grads, wide_n = results(wide, poison=np.nan)
+    assert (wide_said, wide_n) == (said, n)
+    assert wide_loss == pytest.approx(loss, rel=1e-13)
+    assert_trees_close(wide_grads, grads, 1e-12)
+
+
+@pytest.mark.parametrize("name", TELLING_NO_FUTURE)
+def test_the_past_does_not_see_the_future(name, default_backend):
+    """Changing a token changes no logits before it, bit for bit."""
+    model, batch, _ = CATALOGUE[name]
+    params = params_of(model)
+    sources = [x[:2] for x in batch[:1] if name in WITH_SOURCE]
+    tgt = np.array([[1, 6, 2, 8, 7, 3], [1, 4, 7, 7, 3, 2]])
+    before = model.logits(params, *sources, tgt)
+    for t in range(1, tgt.shape[1]):
+        changed = tgt.copy()
+        changed[:, t] = tgt[:, t] - 1
+        after = model.logits(params, *sources, changed)
+        assert_array_equal(after[:, :t], before[:, :t])
+        assert (after[:, t:] != before[:, t:]).any()
 
 
 @pytest.mark.parametrize("model", WITH_SOURCE.values(), ids=list(WITH_SOURCE))
 def test_steps_are_the_whole_computation(model, every_backend):
-    src = np.vstack([THREE_ROWS % 7, [[0] * 4]])
-    assert_steps_equal_recomputation(model, params_of(model), src, every_backend)
+    src = np.vstack([SRC, 0 * SRC[:1]])
+    params = params_of(model)
+    words = [word for word in range(1, model.tgt_vocab) if word != model.pad_id]
+    decoder = model.decoder(params, src, max_rows=6, max_len=7, backend=every_backend)
+    for tokens, parents, sources, texts in drawn_steps([[1]] * len(src), 7, words):
+        expected = model.logits(params, src[sources], np.array(texts), backend="reference")
+        assert_close(decoder.step(tokens, parents), expected[:, -1], 1e-12)
 
 
 @pytest.mark.parametrize("model", DESCRIBED.values(), ids=list(DESCRIBED))
@@ -70,6 +180,56 @@ def test_a_description_gives_the_model_back_and_a_seed_the_parameters(model):
     assert {x.dtype for _, x in tree.leaves(params)} == {np.dtype(model.dtype)}
     assert_trees_close(params, model.init(3))
     assert (tree.first_leaf(params) != tree.first_leaf(model.init(4))).any()
+
+
+# --- of models with a source and a target ---
+
+
+@each_example
+def test_the_decoder_sees_the_whole_source(model, default_backend):
+    """A change of the first row's last word changes all logits of that row, from the first on,
+    and no others.
+    """
+    params = params_of(model)
+    src = SRC.copy()
+    before = model.logits(params, src, TGT)
+    src[0, -1] = 1
+    after = model.logits(params, src, TGT)
+    assert (after[0] != before[0]).any(axis=-1).all()
+    assert_array_equal(after[1], before[1])
+
+
+def is_zero(grads):
+    return not any(x.any() for _, x in tree.leaves(grads))
+
+
+@each_example
+def test_nothing_to_count_is_loss_zero_gradient_zero(model, default_backend):
+    """In an empty batch, with targets of padding only, in a batch of padding only,
+    with targets of length zero.
+    """
+    params = params_of(model)
+    padding = 0 * TGT
+    for batch in (SRC[:0], TGT[:0]), (SRC, padding), (0 * SRC, padding), (SRC, TGT[:, :1]):
+        with pytest.warns(UserWarning, match="no target is counted"):
+            loss, grads, n_tokens = model.loss_and_grad(params, *batch)
+        assert (loss, n_tokens) == (0, 0)
+        assert is_zero(grads)
+    assert model.logits(params, SRC, TGT[:, :0]).shape == (2, 0, model.tgt_vocab)
+
+
+@each_example
+def test_a_source_without_words_is_finite_and_leaves_the_encoder_alone(model, default_backend):
+    """Of padding only, or of length zero."""
+    params = params_of(model)
+    nothing = 0 * SRC, SRC[:, :0]
+    assert_close(*(model.logits(params, no_words, TGT) for no_words in nothing), 1e-14)
+    for no_words in nothing:
+        loss, grads, _ = model.loss_and_grad(params, no_words, TGT, dropout_key=1)
+        assert np.isfinite(loss)
+        assert all(np.isfinite(x).all() for _, x in tree.leaves(grads))
+        assert is_zero(grads["encoder"])
+        assert not is_zero(grads["decoder"])
 
 
 def assert_it_learns(task, model, lr, n_steps):

@@ -24,8 +24,8 @@ from catalogue import (
 )
 from numpy.testing import assert_array_equal
 from oracles import assert_close
+from programs import use_threads
 from promises import (
-    assert_padding_has_no_influence_even_if_it_is_nan,
     assert_weights_are_of_what_is_seen,
     drawn_steps,
     params_of,
@@ -66,54 +66,17 @@ def made(settings=None, **more):
 # --- the loss ---
 
 
-def test_targets_are_the_next_tokens():
+def test_the_loss_is_the_mean_surprise_at_the_next_tokens_that_are_not_padding():
     model, params = made(GPT2)
-    apart = IDS[:, :-1], IDS[:, 1:]
-    assert model.loss(params, IDS) == model.loss(params, *apart)
-    assert model.count(IDS) == model.count(*apart) == (IDS[:, 1:] != 0).sum()
-
-
-def test_the_loss_is_the_mean_surprise_at_tokens_that_are_not_padding():
-    model, params = made(GPT2)
-    targets = IDS[:, 1:]
-    surprise = surprise_at(targets, model.logits(params, IDS[:, :-1]))
-    loss, _ = model.loss(params, IDS)
-    assert loss == pytest.approx(surprise[targets != 0].mean(), rel=1e-13)
+    ids, targets = IDS[:, :-1], IDS[:, 1:]
+    surprise = surprise_at(targets, model.logits(params, ids))[targets != 0]
+    loss, n = model.loss(params, IDS)
+    assert loss == pytest.approx(surprise.mean(), rel=1e-13)
+    assert n == surprise.size
+    assert model.loss(params, ids, targets) == (loss, n)
 
 
 # --- what a token sees ---
-
-
-@each_setting
-@each_backend
-def test_the_past_does_not_see_the_future_and_rows_do_not_see_each_other(settings):
-    model, params = made(settings)
-    ids = IDS[-1:]
-    before = model.logits(params, ids)
-    for t in range(1, ids.shape[1]):
-        changed = ids.copy()
-        changed[:, t] = changed[:, t] % (V - 1) + 1
-        after = model.logits(params, changed)
-        assert_array_equal(after[:, :t], before[:, :t])
-        assert (after[:, t] != before[:, t]).any()
-    together = model.logits(params, IDS)
-    assert_close(together[-1:], before, 1e-12)
-
-
-@pytest.mark.parametrize("settings", [{}, WINDOW], ids=["pre", "post"])
-@each_backend
-def test_padding_has_no_influence_even_if_it_is_nan(settings):
-    learned = {"pad_id": 0, "positions": "learned"}
-    model, params = made(learned | settings, tie_embeddings=False)
-    logits = model.logits(params, IDS)
-    wide = np.pad(IDS, ((0, 0), (0, 4)))
-    assert_padding_has_no_influence_even_if_it_is_nan(model, params, [IDS], [wide])
-    after = model.logits(params, wide)[:, : IDS.shape[1]]
-    assert_close(after[IDS != 0], logits[IDS != 0], 1e-12)
-    texts = [row[row != 0] for row in IDS]
-    said = greedy_decode(model, params, IDS, max_len=6)
-    assert_array_equal(said, greedy_decode(model, params, texts, max_len=6))
-    assert (said != 0).all()  # it is never said
 
 
 def test_attention_weights_of_every_layer():
@@ -157,18 +120,23 @@ def test_steps_after_prompts_of_equal_lengths(n, window):
     assert decoder.entries.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
 
 
-def use_threads(monkeypatch, n):
-    for module in ("runtime.threads", "operations.host"):
-        monkeypatch.setattr(f"npformer.{module}.n_threads", lambda: n)
-
-
 def test_parts_of_a_batch_in_threads_are_as_the_whole(monkeypatch):
     model, params = made(GPT2)
-    prompts = PROMPTS * 3
-    whole = greedy_decode(model, params, prompts, max_len=9, backend="cpu")
+    decode = partial(greedy_decode, model, params, PROMPTS * 3, max_len=9, backend="cpu")
+    whole = decode()
     monkeypatch.setattr("npformer.operations.host.FEW_ROWS", 0)
     use_threads(monkeypatch, 3)
-    assert_array_equal(greedy_decode(model, params, prompts, max_len=9, backend="cpu"), whole)
+    assert_array_equal(decode(), whole)
+
+
+def test_prompts_may_be_padded_and_padding_is_never_said():
+    model, params = made(GPT2)
+    texts = [row[row != 0] for row in IDS]
+    said = greedy_decode(model, params, texts, max_len=6)
+    assert_array_equal(greedy_decode(model, params, IDS, max_len=6), said)
+    assert (said != 0).all()
+    assert greedy_decode(model, params, [], max_len=3).shape == (0, 0)
+    assert beam_search(model, params, [], max_len=3) == []
 
 
 # --- what is said ---
@@ -216,6 +184,7 @@ CASES |= {
     "without padding": ({**GPT2, "pad_id": None}, 8, False),
     "one token": (GPT2, 1, False),
     "two tokens": (GPT2, 2, False),
+    "no positions with a window": ({"positions": "none", "window": 3}, 7, False),
     # with an activation whose kernel of integers in float64 other tests compile, too
     "integers": (LLAMA | {"activation": "relu"}, 7, True),
     "integers, window": (WINDOW | {"activation": "relu"}, 7, True),
@@ -245,23 +214,6 @@ def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_intege
 
     request = checked_request(model, prompts, None, None, [11, 15, 3, 10, 15], 0, slide=True)
     generate(request, params, choose, every_backend)
-
-
-@pytest.mark.parametrize("positions", ["rotary", "none"])
-@each_backend
-def test_with_a_window_a_text_is_as_with_a_larger_context(positions):
-    """If nothing but the window says what is seen: neither a longer prompt is cut nor a text."""
-    model, params = made(max_len=8, positions=positions, window=3, n_kv_heads=2)
-    wide = replace(model, max_len=200)
-    prompts = [*PROMPTS, [*range(1, 13)]]
-    options = {"max_len": 16, "seed": 0}
-    expected = sample(wide, params, prompts, **options)
-    options["slide"] = True
-    assert_array_equal(sample(model, params, prompts, **options), expected)
-    options["decoder"] = model.decoder(params, [], max_rows=1)
-    for prompt in prompts:
-        alone = sample(wide, params, [prompt], max_len=16, seed=0)
-        assert_array_equal(sample(model, params, [prompt], **options), alone)
 
 
 @each_setting
@@ -347,12 +299,6 @@ def test_a_batch_that_is_filled_up_has_the_same_loss(batch, width):
     loss, n = model.loss(params, *wide)
     assert loss == pytest.approx(model.loss(params, *batch)[0], rel=1e-13)
     assert n == model.count(*batch)
-
-
-def test_no_prompts_no_texts():
-    model, params = made()
-    assert greedy_decode(model, params, [], max_len=3).shape == (0, 0)
-    assert beam_search(model, params, [], max_len=3) == []
 
 
 # --- settings ---
@@ -581,14 +527,15 @@ def test_a_decoder_reads_only_what_is_new_of_the_next_prompt(settings, every_bac
     assert decoder.entries.kv.shape[1] <= 2 * model.max_len
 
 
+@pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize(
     "method", [greedy_decode, partial(sample, seed=3)], ids=["greedy", "sample"]
 )
-def test_what_is_said_with_a_decoder_is_what_is_said_without(method):
-    model, params = made(max_len=12)
+def test_what_is_said_with_a_decoder_is_what_is_said_without(method, window):
+    model, params = made(max_len=12, window=window)
     decoder = model.decoder(params, [], max_rows=1)
     options = {"max_len": 20, "slide": True}
-    for prompt in ([3, 4], [3, 4, 5, 6], [3], [1, 2, 3, 4, 5, 6, 7, 8]):
+    for prompt in ([3, 4], [3, 4, 5, 6], [3], [*range(1, 9)], [*range(13)]):
         expected = method(model, params, [prompt], **options)
         found = method(model, params, [prompt], **options, decoder=decoder)
         assert_array_equal(found, expected)

@@ -7,6 +7,8 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_close
 from refusals import refuses
+from results import normal
+from whole_models import shaken
 
 from npformer import gradcheck, layers, reference, tree
 from npformer.layers.decoding import newest_heads
@@ -17,16 +19,6 @@ from npformer.models.initialization import Initializer, LayerShapes
 B, T, S, H, K, F = 4, 5, 7, 2, 3, 8
 D = H * K
 KEY = 99
-
-
-def shaken(params, seed=1):
-    """No parameter at 0 or 1, where a wrong gradient might hide."""
-    rng = np.random.default_rng(seed)
-    return tree.map_leaves(lambda x: x + 0.3 * rng.standard_normal(x.shape), params)
-
-
-def normal(*shape, seed=2):
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def keep(*shape):
@@ -62,9 +54,6 @@ def check_layer(layer, inputs, params):
     gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
 
 
-HEADS = layers.AttentionSettings(H)
-
-
 def settings(**options):
     """Of a layer, with dropout everywhere."""
     attention = layers.AttentionSettings(H, dropout_rate=0.3)
@@ -73,6 +62,7 @@ def settings(**options):
 
 NEW = Initializer(0, "float64")
 SHAPES = LayerShapes(D, F)
+HEADS = layers.AttentionSettings(H)
 X, MEMORY = normal(B, T, D), normal(B, S, D)
 LAYERS = {}
 

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 from catalogue import ADAPTED, OF_ADAPTED as SIZES, adapted
-from numpy.testing import assert_array_equal
 from oracles import assert_close
 from promises import params_of
 from refusals import refuses
@@ -31,39 +30,27 @@ def test_it_computes_as_the_model_with_merged_weights(model, batch, settings):
     params = shaken(new)
     merged = ours.merged(params)
     assert ours.loss(params, *batch) == model.loss(merged, *batch)
-    _, of_model, _ = model.loss_and_grad(merged, *batch)
-    _, grads, _ = ours.loss_and_grad(params, *batch)
-    own, merged, of_model, grads = (dict(tree.leaves(x)) for x in (params, merged, of_model, grads))
+    own = dict(tree.leaves(params))
+    changed = dict(tree.leaves(merged))
     for path, W in tree.leaves(base):
+        expected = own.get(path, W)
         if f"{path}.A" in own:
             A = own[f"{path}.A"]
-            B = own[f"{path}.B"]
             assert A.shape == (len(W), 2)
-            assert_close(merged[path], W + 1.5 * A @ B, 1e-14)
-            assert_close(grads[f"{path}.A"], 1.5 * of_model[path] @ B.T, 1e-13)
-            assert_close(grads[f"{path}.B"], 1.5 * A.T @ of_model[path], 1e-13)
-        elif path in own:
-            assert_array_equal(grads[path], of_model[path])
+            expected = W + 1.5 * A @ own[f"{path}.B"]
+        assert_close(changed[path], expected, 1e-14)
 
 
-def test_a_step_of_the_base_changes_nothing():
+def test_what_becomes_of_the_base_or_of_merged_weights_changes_nothing():
     model, batch, settings = ADAPTED["LanguageModel"]
     base = Trainer(model, Adam(0.1), params=params_of(model))
     ours = LowRank(model, base.params, **settings)
-    untouched = adapted(model, settings, rank=8, alpha=16.0)
-    params = shaken(ours.init(0))
-    base.step(*batch)
-    assert ours.loss(params, *batch) == untouched.loss(params, *batch)
-    assert ours.base == untouched.base
-
-
-def test_what_is_trained_from_merged_weights_changes_nothing():
-    model, batch, settings = ADAPTED["LanguageModel"]
-    ours = adapted(model, settings)
     params = shaken(ours.init(0))
     loss = ours.loss(params, *batch)
-    tree.map_leaves(lambda x: x.fill(7.0), ours.merged(params))
-    assert ours.loss(params, *batch) == loss
+    for changed in (base.params, ours.merged(params)):
+        tree.map_leaves(lambda x: x.fill(7.0), changed)
+        assert ours.loss(params, *batch) == loss
+    assert ours.base == adapted(model, settings).base
 
 
 def test_what_has_adapters_and_what_is_trained_whole():
@@ -89,18 +76,17 @@ def test_a_training_lowers_the_loss_and_resumes_bit_for_bit(tmp_path, n_shards):
     def trainer():
         return Trainer(LowRank(model, base, rank=2), Adam(0.02), n_shards=n_shards, seed=1)
 
-    whole, half, again = trainer(), trainer(), trainer()
-    losses = [whole.step(*batch) for _ in range(12)]
-    assert losses[-1] < 0.95 * losses[0]
-    tree.map_leaves(np.testing.assert_array_equal, base, params_of(model))
-    assert [half.step(*batch) for _ in range(5)] == losses[:5]
+    half, again = trainer(), trainer()
+    first, *_ = [half.step(*batch) for _ in range(8)]
     path = tmp_path / "adapters.safetensors"
     half.save(path)
     arrays, _ = again.load(path)
     assert {name.rpartition(".")[2] for name in arrays if name.startswith("params.")} == {"A", "B"}
-    for resumed in (again, copy.deepcopy(half), pickle.loads(pickle.dumps(half))):
-        assert [resumed.step(*batch) for _ in range(7)] == losses[5:]
-        assert_array_equal(resumed.flat_params, whole.flat_params)
+    trainers = half, again, copy.deepcopy(half), pickle.loads(pickle.dumps(half))
+    losses = [[each.step(*batch) for _ in range(4)] for each in trainers]
+    assert losses == [losses[0]] * 4
+    assert losses[0][-1] < 0.95 * first
+    tree.map_leaves(np.testing.assert_array_equal, base, params_of(model))
     other = Trainer(LowRank(model, shaken(base), rank=2), Adam(0.02), seed=1)
     refuses(CheckpointError, "base is", other.load, path)
 

@@ -36,15 +36,6 @@ def test_attention_weights_are_those_of_the_words():
     refuses(ValueError, message, make("gru", None).attention_weights, {}, SRC, SRC)
 
 
-def test_parameters_in_another_order_are_the_same():
-    model = make("gru", "additive")
-    params = params_of(model)
-    decoder = params["decoder"]
-    turned = dict(reversed(decoder["attention"].items()))
-    other = params | {"decoder": decoder | {"attention": turned}}
-    assert_array_equal(model.logits(other, SRC, TGT), model.logits(params, SRC, TGT))
-
-
 def test_bad_settings_are_named():
     def refused(message, **options):
         refuses(ValueError, message, make, **options)
