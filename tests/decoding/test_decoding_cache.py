@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from numpy.testing import assert_array_equal
 from promises import params_of
 from refusals import refuses
 
-from npformer import ByteNet, Recurrent, Transformer, greedy_decode, tree
+from npformer import ByteNet, Recurrent, Transformer, beam_search, greedy_decode, tree
 from npformer.decoding.translation import TranslationDecoder
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 9, "max_len": 16, "dtype": "float64"}
@@ -60,7 +61,10 @@ def test_keys_and_values_of_the_source_are_computed_once(every_backend):
     assert n_products[id(params["output"]["weight"])] == 5
 
 
-def test_rows_that_have_ended_are_not_computed(monkeypatch):
+@pytest.mark.parametrize(
+    ("n_beams", "expected"), [(1, [3, 2, 2, 1, 1, 1]), (2, [3, 4, 4, 2, 2, 2])]
+)
+def test_rows_that_have_ended_are_not_computed(n_beams, expected, monkeypatch):
     rows = []
     step = TranslationDecoder.step
 
@@ -72,8 +76,9 @@ def test_rows_that_have_ended_are_not_computed(monkeypatch):
     limits = np.array([3, 1, 6])
     params = params_of(MODEL)
     params["output"]["bias"][2] = -1e9  # no end token
-    greedy_decode(MODEL, params, SRC, **IDS, max_len=limits)
-    assert rows == [3, 2, 2, 1, 1, 1]
+    decode = greedy_decode if n_beams == 1 else partial(beam_search, beam_size=n_beams)
+    decode(MODEL, params, SRC, **IDS, max_len=limits)
+    assert rows == expected
 
 
 def test_more_rows_or_steps_than_announced_are_refused():
