@@ -1,12 +1,15 @@
-"""The sums of the gradients of a batch, which are added up as they come."""
+"""Gradients of shards are added up as they come, in one order, and no thread keeps a whole one."""
 
 import random
+import threading
 import time
+import weakref
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from programs import in_threads
 from refusals import refuses
 
@@ -14,10 +17,11 @@ from npformer import SGD, CopyTask, Trainer, Transformer
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.flat import GradientIntake, slots_of
 from npformer.training.shards import GradientTree
-from npformer.tree import leaves, view_as
+from npformer.tree import count, leaves, view_as
 
-SLOTS = slots_of({"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())})
-SIZE = 10
+LIKE = {"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())}
+SLOTS = slots_of(LIKE)
+SIZE = count(LIKE)
 
 
 def gradients(n, seed=0):
@@ -25,18 +29,7 @@ def gradients(n, seed=0):
     rng = np.random.default_rng(seed)
     sizes = 10.0 ** rng.integers(-6, 7, (n, SIZE))
     flat = (rng.standard_normal((n, SIZE)) * sizes).astype("float32")
-    like = {"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())}
-    return flat, [view_as(x, like) for x in flat]
-
-
-def add_all(batch, shard, gradients_of_shard):
-    for path, grad in leaves(gradients_of_shard):
-        batch.add(shard, path, grad)
-
-
-def noting(complete):
-    """What a tree tells of the places that are complete."""
-    return SimpleNamespace(complete=complete.append)
+    return flat, [view_as(x, LIKE) for x in flat]
 
 
 def sum_of(flat, start=0, stop=None):
@@ -45,37 +38,51 @@ def sum_of(flat, start=0, stop=None):
     return tree_sum(parts, start, stop or len(flat))
 
 
+def add_all(batch, shard, gradients_of_shard):
+    for path, grad in leaves(gradients_of_shard):
+        batch.add(shard, path, grad)
+
+
+def n_waiting(batch, total):
+    """The number of gradients that wait for others in memory of their own."""
+    return sum(not np.shares_memory(x, total) for x in batch.waiting.values())
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_the_sum_has_one_order_in_whichever_order_gradients_come(n, is_first):
-    flat, trees = gradients(n)
+    flat, shards = gradients(n)
+    given = flat.copy()
     (before,), _ = gradients(1, seed=9)
     expected = sum_of(flat)
     if not is_first:
         expected = before + expected
-    parts = [(i, path, part) for i, tree in enumerate(trees) for path, part in leaves(tree)]
-    for seed in range(20):
+    parts = [(i, path, grad) for i, shard in enumerate(shards) for path, grad in leaves(shard)]
+    for seed in range(5):
         total = before.copy()
         complete = []
-        batch = GradientTree(SLOTS, {(0, n): total}, is_first, noting(complete))
+        told = SimpleNamespace(complete=complete.append)
+        batch = GradientTree(SLOTS, {(0, n): total}, is_first, told)
         random.Random(seed).shuffle(parts)
         for part in parts:
             batch.add(*part)
         assert total.tobytes() == expected.tobytes()
-        assert sorted(place.start for place in complete) == [0, 6, 9]
+        starts = sorted(place.start for place in complete)
+        assert starts == sorted(slot.place.start for slot in SLOTS.values())
         assert not batch.waiting
+        assert_array_equal(flat, given)
 
 
 def test_subtrees_have_sums_of_their_own_and_a_place_is_complete_once():
-    flat, trees = gradients(7)
+    flat, shards = gradients(7)
     roots = subtrees(0, 7, range(1, 6))
     assert roots == [(1, 2), (2, 4), (4, 6)]
     sums = {root: np.empty(SIZE, "float32") for root in roots}
     complete = []
-    batch = GradientTree(SLOTS, sums, True, noting(complete))
+    batch = GradientTree(SLOTS, sums, True, SimpleNamespace(complete=complete.append))
     for shard in (5, 1, 3, 4, 2):
         assert complete == []
-        add_all(batch, shard, trees[shard])
+        add_all(batch, shard, shards[shard])
     assert len(complete) == len(SLOTS)
     for root, total in sums.items():
         assert total.tobytes() == sum_of(flat, *root).tobytes()
@@ -92,23 +99,46 @@ class Slow(dict):
 
 def test_threads_that_give_at_once_get_the_same_bits():
     """Without a lock, two siblings would wait for each other."""
-    flat, trees = gradients(8)
-    for _ in range(3):
-        total = np.empty(SIZE, "float32")
-        batch = GradientTree(SLOTS, {(0, 8): total}, True)
-        batch.waiting = Slow()
-        in_threads(*(partial(add_all, batch, shard, trees[shard]) for shard in range(8)))
-        assert total.tobytes() == sum_of(flat).tobytes()
+    flat, shards = gradients(8)
+    total = np.empty(SIZE, "float32")
+    batch = GradientTree(SLOTS, {(0, 8): total}, True)
+    batch.waiting = Slow()
+    in_threads(*(partial(add_all, batch, i, shard) for i, shard in enumerate(shards)))
+    assert total.tobytes() == sum_of(flat).tobytes()
 
 
-def test_no_gradient_of_a_shard_is_kept_or_changed():
-    flat, trees = gradients(4)
-    before = flat.copy()
-    batch = GradientTree(SLOTS, {(0, 4): np.empty(SIZE, "float32")}, True)
-    for shard, tree in enumerate(trees):
-        add_all(batch, shard, tree)
-        assert len(batch.waiting) <= 2 * len(SLOTS)  # log2(4)
-    np.testing.assert_array_equal(flat, before)
+@pytest.mark.parametrize("n", [4, 8, 16])
+def test_threads_keep_less_than_two_gradients_each(n):
+    """All go on to the next one together, as threads do that compute as much."""
+    flat, shards = gradients(n)
+    total = np.empty(SIZE, "float32")
+    batch = GradientTree(SLOTS, {(0, n): total}, True)
+    most = []
+    note = lambda: most.append(n_waiting(batch, total))
+    together = threading.Barrier(n, timeout=60, action=note)
+
+    def backward(shard):
+        for path, grad in leaves(shards[shard]):
+            batch.add(shard, path, grad)
+            together.wait()
+
+    in_threads(*(partial(backward, shard) for shard in range(n)))
+    assert total.tobytes() == sum_of(flat).tobytes()
+    assert len(most) == len(SLOTS)
+    assert max(most) < 2 * n
+
+
+@pytest.mark.parametrize("late", [0, 5, 63])
+def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(late):
+    flat, shards = gradients(64)
+    total = np.empty(SIZE, "float32")
+    batch = GradientTree(SLOTS, {(0, 64): total}, True)
+    for i in [*range(late), *range(late + 1, 64)]:
+        add_all(batch, i, shards[i])
+    n = len(SLOTS)
+    assert 5 * n <= n_waiting(batch, total) <= 6 * n  # log2(64), of which one may be in ``total``
+    add_all(batch, late, shards[late])
+    assert total.tobytes() == sum_of(flat).tobytes()
 
 
 def test_what_was_given_to_ready_is_not_taken_again():
@@ -116,6 +146,8 @@ def test_what_was_given_to_ready_is_not_taken_again():
     taken = []
     intake = GradientIntake(SLOTS, lambda path, grad: taken.append(path))
     intake.ready("a", tree["a"])
+    message = "the gradient of a.weight: given twice, expected once"
+    refuses(ValueError, message, intake.ready, "a", tree["a"])
     intake.finish((0.5, tree, 3))
     assert taken == ["a.weight", "a.bias", "b"]
 
@@ -135,25 +167,14 @@ def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
     named(r"c: given shape \(1,\), expected nothing", "c", np.zeros(1))
 
 
-def test_a_gradient_that_is_given_twice_is_named():
-    intake = GradientIntake(SLOTS, lambda path, grad: None)
-    intake.ready("b", np.zeros(()))
-    message = "the gradient of b: given twice, expected once"
-    refuses(ValueError, message, intake.ready, "b", np.zeros(()))
+def test_results_that_are_not_those_of_a_model_are_refused():
+    def refused(message, results):
+        intake = GradientIntake(SLOTS, lambda path, grad: None)
+        refuses(ValueError, message, intake.finish, results)
 
-
-@pytest.mark.parametrize(
-    "results, message",
-    [
-        ((0.5, {}), "returned 2 values, expected .loss, gradients, number of targets"),
-        (None, "returned a NoneType, expected .loss"),
-        ((np.ones(4), {}, 4), r"returned a loss of shape \(4,\), expected a number"),
-    ],
-)
-def test_results_that_are_not_those_of_a_model_are_refused(results, message):
-    intake = GradientIntake(SLOTS, lambda path, grad: None)
-    with pytest.raises(ValueError, match=message):
-        intake.finish(results)
+    refused("returned 2 values, expected .loss, gradients, number of targets", (0.5, {}))
+    refused("returned a NoneType, expected .loss", None)
+    refused(r"returned a loss of shape \(4,\), expected a number", (np.ones(4), {}, 4))
 
 
 class WithoutOutput(Transformer):
@@ -173,3 +194,53 @@ def test_a_step_without_all_gradients_names_the_first_that_is_missing(n_shards):
     message = r"output\.weight: given nothing, expected shape \(8, 9\)"
     refuses(ValueError, message, trainer.step, *CopyTask(vocab=9, max_len=4).batch(0, 4))
     assert np.array_equal(trainer.flat_params, before)
+
+
+class Watched:
+    """Gradients that a model gives to ``ready``, and the most bytes of them that were kept."""
+
+    def __init__(self):
+        self.references = []
+        self.most = 0
+        self.n = 0
+
+    def ready(self, path, grads):
+        kept = [reference() for reference in self.references]
+        self.most = max(self.most, sum(x.nbytes for x in kept if x is not None))
+        self.n += 1
+        self.references += [weakref.ref(x) for _, x in leaves(grads)]
+
+
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 3, "d_ff": 9}
+
+
+@pytest.mark.parametrize("n_batches", [1, 3])
+def test_a_step_of_one_shard_keeps_no_gradient_that_a_model_has_given(n_batches):
+    """Nor from one batch to the next."""
+    model = Transformer(200, 200, **SIZES)
+    watched = Watched()
+
+    def loss_and_grad(*batch, ready, **options):
+        def take(path, grads):
+            watched.ready(path, grads)
+            ready(path, grads)
+
+        return Transformer.loss_and_grad(model, *batch, ready=take, **options)
+
+    object.__setattr__(model, "loss_and_grad", loss_and_grad)
+    trainer = Trainer(model, SGD(0.1), n_shards=1)
+    batch = np.full((4, 5), 3), np.full((4, 6), 3)
+    trainer.step(batches=[batch] * n_batches)
+    assert watched.n >= 8 * n_batches
+    assert watched.most < 0.5 * trainer.flat_params.nbytes
+
+
+@pytest.mark.parametrize("tie_embeddings", [False, True])
+def test_a_model_does_not_keep_the_gradients_that_it_has_given(tie_embeddings):
+    model = Transformer(200, 200, **SIZES, tie_embeddings=tie_embeddings)
+    params = model.init(0)
+    watched = Watched()
+    model.loss_and_grad(params, np.full((2, 5), 3), np.full((2, 6), 3), ready=watched.ready)
+    a_layer = 4 * count(params["decoder"]["0"])
+    assert watched.n > 8
+    assert watched.most <= a_layer < 4 * 200 * 8

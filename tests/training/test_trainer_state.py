@@ -48,6 +48,7 @@ def test_saved_and_loaded_half_way_the_training_is_the_same_bit_for_bit(
         for x, expected in zip(trainer.state.arrays, whole.state.arrays, strict=True):
             assert x.tobytes() == expected.tobytes()
         assert trainer.last[:5] == whole.last[:5]  # all but the seconds
+    assert make(**options | {"seed": 6}).step(SRC, TGT) != losses[0]
 
 
 def test_loaded_parameters_are_still_views_of_one_buffer(tmp_path):

@@ -20,7 +20,6 @@ from npformer import (
     SGD,
     Adam,
     AdamW,
-    CopyTask,
     Encoder,
     NonFiniteError,
     ParameterAverage,
@@ -67,14 +66,6 @@ def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
     assert parts.last.n_tokens == whole.last.n_tokens == np.count_nonzero(TGT[:, 1:])
 
 
-def test_the_mean_of_means_is_something_else():
-    """Were batches weighed equally, the test above would have to notice."""
-    short = SRC[2:3, :1], TGT[2:3, :3]
-    long = SRC[:1], TGT[:1]
-    losses = [make().step(*batch) for batch in (short, long)]
-    assert abs(make().step(batches=[short, long]) - np.mean(losses)) > 1e-3
-
-
 @pytest.mark.parametrize("n_shards", [2, 3, 99])
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_shards_compute_what_the_whole_batch_does(backend, n_shards):
@@ -99,23 +90,6 @@ def test_small_steps_are_not_split_and_large_ones_are_over_the_threads_there_are
     assert_array_equal(np.concatenate([src for src, _ in batches]), SRC)
 
 
-@pytest.mark.parametrize("n_shards, n_steps", [(1, 4), (2, 20)])
-def test_steps_repeat_bit_for_bit_with_dropout_on(n_shards, n_steps):
-    """Whichever thread is ahead: the sum of the gradients of shards has one order."""
-
-    def trained(seed):
-        trainer = make(0.2, "float32", seed=seed, n_shards=n_shards)
-        losses = [trainer.step(SRC, TGT) for _ in range(n_steps)]
-        return losses, trainer.flat_params
-
-    with blas_threads(2):
-        losses, params = trained(seed=0)
-        same_losses, same_params = trained(seed=0)
-        other_losses, _ = trained(seed=1)
-    assert losses == same_losses != other_losses
-    assert_array_equal(same_params, params)
-
-
 def test_each_step_and_each_micro_batch_draws_its_own_dropout():
     keys = []
 
@@ -128,15 +102,6 @@ def test_each_step_and_each_micro_batch_draws_its_own_dropout():
     for _ in range(3):
         trainer.step(batches=[(SRC,), (SRC,)])
     assert len(keys) == len(set(keys)) >= 6
-
-
-def test_params_are_views_of_one_buffer():
-    trainer = make()
-    before = trainer.flat_params.copy()
-    trainer.step(SRC, TGT)
-    assert (trainer.flat_params != before).any()
-    flat, _ = tree.flatten(trainer.params)
-    assert_array_equal(trainer.flat_params, flat)
 
 
 def test_given_parameters_are_copied_not_changed():
@@ -187,12 +152,6 @@ def test_optimizers_agree_with_torch(optimizer):
         tensor.grad = torch.tensor(grad)
         theirs.step()
         assert_allclose(param, tensor.detach().numpy(), rtol=1e-12)
-
-
-def test_a_schedule_is_followed_from_step_one():
-    trainer = make(optimizer=SGD(lambda step: 0.1 / step))
-    history = trainer.fit([(SRC, TGT)] * 3, progress=False)
-    assert [info.lr for info in history] == [0.1, 0.05, 0.1 / 3]
 
 
 def test_schedules():
@@ -265,14 +224,6 @@ def test_batches_that_end_too_soon_are_told():
         trainer.fit(batches, progress=False)
 
 
-@pytest.mark.filterwarnings("ignore:overflow")
-def test_training_that_diverges_stops():
-    trainer = make(dtype="float32", optimizer=SGD(1e30))
-    with pytest.raises(NonFiniteError, match="step [2-5]: .* learning rate .now 1e.30."):
-        for _ in range(5):
-            trainer.step(SRC, TGT)
-
-
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
 def test_an_update_that_overflows_is_noticed_in_the_next_step():
     trainer = make(dtype="float32", optimizer=SGD(1e38, momentum=0.5))
@@ -281,7 +232,7 @@ def test_an_update_that_overflows_is_noticed_in_the_next_step():
     assert not np.isfinite(trainer.flat_params).all()
     arrays = [trainer.flat_params, trainer.state.moments["velocity"]]
     before = np.copy(arrays)
-    message = "step 2: .* parameters are those of step 1"
+    message = r"step 2: .* parameters are those of step 1.* learning rate \(now 1e\+38\)"
     refuses(NonFiniteError, message, trainer.step, SRC, TGT)
     assert_array_equal(arrays, before)
 
@@ -313,16 +264,16 @@ def test_a_gradient_whose_square_overflows_is_no_step_without_clipping_and_a_ste
 
 
 def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
-    task = CopyTask()
     seen = []
 
     def stop_after_three(trainer, info):
         seen.append((trainer.n_steps, info.step, info.loss))
         return info.step == 3
 
-    batches = (task.batch(i, 2) for i in range(9))
-    history = make().fit(batches, callbacks=[stop_after_three], progress=False)
+    trainer = make(optimizer=SGD(lambda step: 0.1 / step))
+    history = trainer.fit(repeat((SRC, TGT)), callbacks=[stop_after_three], progress=False)
     assert [info.step for info in history] == [1, 2, 3]
+    assert [info.lr for info in history] == [0.1, 0.05, 0.1 / 3]
     assert seen == [(info.step, info.step, info.loss) for info in history]
     assert min(info.n_tokens for info in history) > 0
     assert min(info.seconds for info in history) > 0
@@ -335,18 +286,6 @@ def test_fit_stops_after_n_steps_and_draws_no_batch_more():
     assert len(list(batches)) == 98
 
 
-def test_the_progress_bar_shows_loss_rate_and_tokens_per_second(monkeypatch):
-    pytest.importorskip("tqdm")
-    trainer = make()
-    fit = partial(trainer.fit, [(SRC, TGT)] * 3, 3)
-    shown = shown_by(monkeypatch, Terminal(), fit)
-    for text in ("loss ", "lr 0.01", "targets/s", "3/3"):
-        assert text in shown
-    shown = shown_by(monkeypatch, Terminal(), fit)
-    assert "6/6" in shown  # it goes on where it was
-    assert "0/6" not in shown
-
-
 @pytest.mark.parametrize("watch", [False, True])
 def test_the_number_of_batches_of_a_list_is_known(monkeypatch, watch):
     pytest.importorskip("tqdm")
@@ -357,9 +296,13 @@ def test_the_number_of_batches_of_a_list_is_known(monkeypatch, watch):
         fit = partial(trainer.fit, *arguments, watch=watch)
         return shown_by(monkeypatch, Terminal(), fit)
 
-    assert "3/3" in shown(batches)
+    of_list = shown(batches)
+    for text in ("loss ", "lr 0.01", "targets/s", "3/3"):
+        assert text in of_list
     assert "5/5" in shown(batches, 2)
-    assert "8/8" in shown(iter(batches))
+    of_iterator = shown(iter(batches))  # it goes on where it was
+    assert "8/8" in of_iterator
+    assert "0/8" not in of_iterator
     of_unknown = shown(batch for batch in batches)
     assert "11step" in of_unknown
     assert "11/" not in of_unknown
@@ -399,8 +342,6 @@ def test_parameters_have_to_fit_the_model():
     params["output"]["bias"] = np.zeros(12)
     message = r"output.bias: given float64 of shape \(12,\), expected float64 .* \(11,\)"
     refuses(ValueError, message, make, params=params)
-    del params["output"]
-    refuses(ValueError, "output.weight: given nothing, expected float64", make, params=params)
     params = make(dtype="float32").params
     refuses(ValueError, "given float32 .*, expected float64", make, params=params)
 
