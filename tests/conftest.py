@@ -2,6 +2,7 @@
 
 import gc
 import io
+import json
 import sys
 
 import on_gpu
@@ -70,6 +71,34 @@ def call(capsys):
         return Ended(exit_code(main, arguments), *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def failure(call):
+    """``failure(main, *arguments)`` runs a command that cannot do what it should: what it says."""
+
+    def failure(main, *arguments):
+        code, _, errors = call(main, *arguments)
+        assert code == 1, errors
+        return errors
+
+    return failure
+
+
+@pytest.fixture
+def measure(call, tmp_path):
+    """``measure(main, *arguments)`` runs a command that writes its figures to a file.
+
+    Returns how it ended, and the figures, which are {} if it has written none.
+    """
+
+    def measure(main, *arguments):
+        file = tmp_path / "figures" / "of this run.json"  # in a folder that is made
+        file.unlink(missing_ok=True)
+        ended = call(main, *arguments, "--json", file)
+        return *ended, json.loads(file.read_text("utf-8")) if file.exists() else {}
+
+    return measure
 
 
 @pytest.fixture

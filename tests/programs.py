@@ -1,5 +1,6 @@
 """Programs: commands that run in this process, other processes, and threads."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +16,9 @@ WITH_SIGNALS = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no signals between processes"
 )
 WITH_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+PIPES_CLOSE = pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows a pipe that is closed is another error"
+)
 FORKS_WARN = pytest.mark.filterwarnings(  # beside threads, and for JAX once it is imported
     "ignore::DeprecationWarning",
     "ignore::RuntimeWarning",
@@ -43,10 +47,20 @@ def python(*arguments, code=0, **options):
 
     The options are those of ``subprocess.run``.
     """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", **options)
-    assert done.returncode == code, done.stdout + done.stderr
+    done = subprocess.run(command, **pipes | {"encoding": "utf-8"} | options)
+    assert done.returncode == code, f"{done.stdout}{done.stderr}"
     return done
+
+
+@contextlib.contextmanager
+def nobody_reads():
+    """A pipe to write to, whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
 
 
 def is_png(path):

@@ -5,18 +5,18 @@ What all do about mistakes.
 
 import argparse
 import errno
-import importlib
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import WITH_SIGNALS
+from programs import PIPES_CLOSE, WITH_SIGNALS, nobody_reads, python
+from refusals import refuses
 
+from npformer.commands import detect_anomalies, get_model, get_multi30k
 from npformer.commands.copy import trained
 from npformer.commands.shared import arguments, command, output
 from scripts.bench.options import some_of
@@ -43,27 +43,28 @@ def that_raises(error):
 # -- ending.py -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.en"),
-         "x.en: No such file or directory"),
-        (FileNotFoundError("there is no checkpoint x"), "there is no checkpoint x"),
-        (OSError(errno.ENOSPC, "No space left on device"),
-         "reading or writing failed: No space left on device"),
-        (CheckpointError("x cannot be read"), "x cannot be read"),
-        (UserError("two\nlines"), "two lines"),
-        (ImportError("scores need sacrebleu: pip install sacrebleu"),
-         "scores need sacrebleu: pip install sacrebleu"),
-        (MemoryError("1 TiB"), "there is not enough memory: 1 TiB; smaller sizes need less"),
-        (UnicodeEncodeError("ascii", "é", 0, 1, ""),
-         "standard output cannot show 'é': set PYTHONIOENCODING=utf-8"),
-    ],
-    ids=lambda value: type(value).__name__,
-)  # fmt: skip
-def test_a_mistake_is_one_line_and_exit_code_1(error, line, capsys):
+MISTAKES = {
+    FileNotFoundError(errno.ENOENT, "No such file or directory", "x.en"): (
+        "x.en: No such file or directory"
+    ),
+    FileNotFoundError("there is no checkpoint x"): "there is no checkpoint x",
+    OSError(errno.ENOSPC, "No space left on device"): (
+        "reading or writing failed: No space left on device"
+    ),
+    CheckpointError("x cannot be read"): "x cannot be read",
+    UserError("two\nlines"): "two lines",
+    ImportError("scores need x: pip install x"): "scores need x: pip install x",
+    MemoryError("1 TiB"): "there is not enough memory: 1 TiB; smaller sizes need less",
+    UnicodeEncodeError("ascii", "é", 0, 1, ""): (
+        "standard output cannot show 'é': set PYTHONIOENCODING=utf-8"
+    ),
+}
+
+
+@pytest.mark.parametrize("error", MISTAKES, ids=repr)
+def test_a_mistake_is_one_line_and_exit_code_1(error, capsys):
     assert that_raises(error)() == 1
-    assert capsys.readouterr().err == f"error: {line}\n"
+    assert capsys.readouterr().err == f"error: {MISTAKES[error]}\n"
 
 
 def test_a_value_that_npformer_refuses_is_a_mistake(capsys):
@@ -71,16 +72,16 @@ def test_a_value_that_npformer_refuses_is_a_mistake(capsys):
     assert capsys.readouterr().err.startswith("error: vocab=2")
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [
-        lambda: np.zeros(2) + np.zeros(3),  # a ValueError that nobody wrote for the user
-        lambda: int("x"),
-        lambda: trained.sequence_of("x"),  # the same, called by npformer
-        lambda: {}["x"],
-        lambda: __import__("a_package_that_is_not_there"),
-    ],
-)
+BUGS = [
+    lambda: np.zeros(2) + np.zeros(3),  # a ValueError that nobody wrote for the user
+    lambda: int("x"),
+    lambda: trained.sequence_of("x"),  # the same, called by npformer
+    lambda: {}["x"],
+    lambda: __import__("a_package_that_is_not_there"),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_keeps_its_traceback(bug):
     with pytest.raises((ValueError, KeyError, ImportError)):
         main_that(bug)()
@@ -108,75 +109,59 @@ def test_an_exit_code_is_passed_on():
     assert main_that(lambda: None)() == 0
 
 
-def run(code, **options):
-    """What a script with this code in its main does."""
+def run(text, **options):
+    """Run a script that prints this text."""
     imports = "import sys\nfrom npformer.commands.shared import command\n"
-    script = f"{imports}@command\ndef main(argv=None):\n    {code}\nsys.exit(main())"
-    command = [sys.executable, "-E", "-c", script]
-    return subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, **options)
+    script = f"{imports}@command\ndef main(argv=None):\n    print('{text}')\nsys.exit(main())"
+    return python("-E", "-c", script, cwd=ROOT, **options)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_on_a_full_disk_is_an_error():
     with open("/dev/full", "w") as full:
-        done = run("print('figures')", stdout=full)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "error: standard output: No space left on device\n",
-    )
+        done = run("figures", stdout=full, code=1)
+    assert done.stderr == "error: standard output: No space left on device\n"
 
 
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="on Windows a pipe that is closed is another error"
-)
+@PIPES_CLOSE
 def test_a_reader_that_is_gone_is_quiet():
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = run("print('figures')", stdout=writing)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, "")
+    with nobody_reads() as pipe:
+        assert run("figures", stdout=pipe).stderr == ""
 
 
 def test_names_that_are_not_utf_8_are_printed_as_they_were_given():
-    done = run(r"print('\udce9')", stdout=subprocess.PIPE, errors="surrogateescape")
-    assert (done.returncode, done.stdout) == (0, "\udce9\n")
+    assert run(r"\udce9", errors="surrogateescape").stdout == "\udce9\n"
 
 
-@pytest.mark.parametrize("folder", ["", "bench", "studies", "measure", "figures"])
-def test_the_line_at_which_an_import_fails_says_what_to_install(folder):
-    for path in (ROOT / "scripts" / folder).glob("*.py"):
+def test_the_line_at_which_an_import_fails_says_what_to_install():
+    for path in (ROOT / "scripts").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if "main())" in text:
             first = re.search("^from (npformer|scripts).*", text, re.MULTILINE)[0]
             assert first.endswith("  # needs pip install -e ."), path
 
 
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        (
-            "max_len=60, expected at most max_tokens=30",
-            "--max-len 60, expected at most --max-tokens 30",
-        ),
-        ("max_len=60.", "--max-len 60."),
-        ("lr=0.001: try nf.Adam(lr=0.001)", "--lr 0.001: try nf.Adam(lr=0.001)"),
-        (
-            "max_len=60, expected at most max_len=256 of the model",
-            "--max-len 60, expected at most max_len=256 of the model",
-        ),
-        # a default, which nobody typed
-        ("d_model=10 is not divisible", "d_model=10 is not divisible"),
-        ("expected a sentence, or skip_empty=True", "expected a sentence, or --skip-empty"),
-        ("steps=0, expected at least 1", "--steps 0, expected at least 1"),  # typed as --steps=0
-        (
-            "runs/max_len=60/x is missing; form='gnmt', d=3",
-            "runs/max_len=60/x is missing; --form 'gnmt', d=3",
-        ),
-        # the name of the folder that was typed
-        ("seed=1 holds a training", "seed=1 holds a training"),
-    ],
-)
-def test_messages_name_options_as_they_are_typed(message, shown, capsys):
+AS_TYPED = {
+    "max_len=60, expected at most max_tokens=30": "--max-len 60, expected at most --max-tokens 30",
+    "max_len=60.": "--max-len 60.",
+    "lr=0.001: try nf.Adam(lr=0.001)": "--lr 0.001: try nf.Adam(lr=0.001)",
+    "max_len=60, expected at most max_len=256 of the model": (
+        "--max-len 60, expected at most max_len=256 of the model"
+    ),
+    # a default, which nobody typed
+    "d_model=10 is not divisible": "d_model=10 is not divisible",
+    "expected a sentence, or skip_empty=True": "expected a sentence, or --skip-empty",
+    "steps=0, expected at least 1": "--steps 0, expected at least 1",  # typed as --steps=0
+    "runs/max_len=60/x is missing; form='gnmt', d=3": (
+        "runs/max_len=60/x is missing; --form 'gnmt', d=3"
+    ),
+    # the name of the folder that was typed
+    "seed=1 holds a training": "seed=1 holds a training",
+}
+
+
+@pytest.mark.parametrize("message", AS_TYPED)
+def test_messages_name_options_as_they_are_typed(message, capsys):
     @command
     def main(argv):
         parser = arguments.new_parser("")
@@ -190,7 +175,7 @@ def test_messages_name_options_as_they_are_typed(message, shown, capsys):
 
     typed = "--out seed=1 --seed 1 --max-len 60 --max-tokens 30 --lr 1e-3 --steps=0 --form gnmt"
     assert main(typed.split()) == 1
-    assert capsys.readouterr().err == f"error: {shown}\n"
+    assert capsys.readouterr().err == f"error: {AS_TYPED[message]}\n"
 
 
 def test_the_options_of_one_command_are_not_those_of_the_next(capsys):
@@ -208,6 +193,13 @@ def test_the_options_of_one_command_are_not_those_of_the_next(capsys):
 # -- output.py -------------------------------------------------------------------------------------
 
 
+def not_taken(message, kind, text):
+    """A text is no value of an option, for a short reason that contains this message."""
+    with pytest.raises(argparse.ArgumentTypeError, match=message) as refused:
+        kind(str(text))
+    assert len(str(refused.value)) < 300
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "file"
@@ -216,19 +208,13 @@ def file(tmp_path):
 
 
 def test_what_cannot_be_written_is_refused_at_once(file, tmp_path):
-    for check, path in (
-        (output.output_file, tmp_path),
-        (output.output_file, file / "x.json"),
-        (output.output_file, file / "a" / "b.json"),
-        (output.output_folder, file),
-        (output.output_folder, file / "runs"),
-    ):
-        with pytest.raises(
-            argparse.ArgumentTypeError, match="expected a file|cannot be written.*Not a directory"
-        ):
-            check(str(path))
-    with pytest.raises(argparse.ArgumentTypeError, match="'' is no name, expected one"):
-        output.output_folder("")
+    below_a_file = "cannot be written.*Not a directory"
+    not_taken("expected a file", output.output_file, tmp_path)
+    not_taken(below_a_file, output.output_file, file / "x.json")
+    not_taken(below_a_file, output.output_file, file / "a" / "b.json")
+    not_taken(below_a_file, output.output_folder, file)
+    not_taken(below_a_file, output.output_folder, file / "runs")
+    not_taken("'' is no name, expected one", output.output_folder, "")
 
 
 def test_what_can_be_written_is_left_alone(file, tmp_path):
@@ -242,25 +228,22 @@ def test_what_can_be_written_is_left_alone(file, tmp_path):
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
 def test_permissions_are_checked(file, tmp_path):
     file.chmod(0o400)
-    with pytest.raises(argparse.ArgumentTypeError, match="Permission denied"):
-        output.output_file(str(file))
+    not_taken("Permission denied", output.output_file, file)
 
 
 def test_a_picture_needs_matplotlib_and_a_format(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     assert output.picture_file(str(tmp_path / "x.PNG"))
     for name in ("x.doc", "x"):
-        with pytest.raises(argparse.ArgumentTypeError, match="expected a name that ends with"):
-            output.picture_file(str(tmp_path / name))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(argparse.ArgumentTypeError, match="pictures need matplotlib: pip install"):
-        output.picture_file(str(tmp_path / "x.png"))
+        not_taken("expected a name that ends with", output.picture_file, tmp_path / name)
 
 
 def test_without_matplotlib_a_script_says_at_its_start_that_it_will_not_draw(
     monkeypatch, capsys, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    install = "pictures need matplotlib: pip install"
+    not_taken(install, output.picture_file, tmp_path / "x.png")
     assert output.Pictures().folder(tmp_path) is None
     needed = "no pictures will be drawn: they need matplotlib: "
     assert capsys.readouterr().out == f"{needed}{pip_install('plot')}\n"
@@ -274,8 +257,7 @@ def test_a_matplotlib_that_cannot_be_imported_is_no_reason_to_fail_later(
     why = "need matplotlib, which cannot be imported: import of matplotlib.figure halted; "
     assert output.Pictures().folder(tmp_path) is None
     assert capsys.readouterr().out.startswith(f"no pictures will be drawn: they {why}")
-    with pytest.raises(argparse.ArgumentTypeError, match=f"^pictures {why}"):
-        output.picture_file(str(tmp_path / "x.png"))
+    not_taken(f"^pictures {why}", output.picture_file, tmp_path / "x.png")
 
 
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(file, monkeypatch):
@@ -284,8 +266,8 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(file, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match=f"No space left on device: '{file}'"):
-        output.write_json(file, {"a": 1})
+    message = f"No space left on device: '{file}'"
+    refuses(OSError, message, output.write_json, file, {"a": 1})
     assert file.read_text() == "old"
     assert list(file.parent.iterdir()) == [file]
 
@@ -307,42 +289,30 @@ for path in ("/dev/stdout", "/dev/fd/1"):
 print("after")
 """
     with open(tmp_path / "shown", mode) as shown:
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=shown, check=True)
+        python("-c", code, cwd=ROOT, stdout=shown)
     assert (tmp_path / "shown").read_text() == "before\n1\n1\nafter\n"
 
 
 # -- arguments.py ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        (arguments.positive, "0"),
-        (arguments.positive, "1" * 20),
-        (arguments.natural, "-1"),
-        (arguments.natural, "9" * 5000),
-        (arguments.in_range("beam_size"), "100000000000"),
-        (arguments.in_range("max_len"), "1000000000000"),
-        (arguments.in_range("weight_decay"), "nan"),
-        (arguments.above_zero, "one"),
-        (arguments.utf_8, "for\udceat"),
-    ],
-)
-def test_values_that_make_no_sense(kind, text):
-    with pytest.raises(argparse.ArgumentTypeError, match="expected") as refused:
-        kind(text)
-    assert len(str(refused.value)) < 100
+def test_values_that_make_no_sense():
+    not_taken("expected", arguments.positive, 0)
+    not_taken("expected", arguments.positive, "1" * 20)
+    not_taken("expected", arguments.natural, -1)
+    not_taken("expected", arguments.natural, "9" * 5000)
+    not_taken("expected", arguments.in_range("beam_size"), 10**11)
+    not_taken("expected", arguments.in_range("max_len"), 10**12)
+    not_taken("expected", arguments.in_range("weight_decay"), "nan")
+    not_taken("expected", arguments.above_zero, "one")
+    not_taken("expected", arguments.utf_8, "for\udceat")
 
 
 def test_a_slip_of_the_hand_between_commas():
-    assert some_of(["full", "causal"])("causal,full") == ["causal", "full"]
-    for given, line in (
-        ("full,causl", "'causl', did you mean causal?"),
-        ("x", "'x', expected some of full,causal"),
-    ):
-        with pytest.raises(argparse.ArgumentTypeError) as refused:
-            some_of(["full", "causal"])(given)
-        assert str(refused.value) == line
+    kind = some_of(["full", "causal"])
+    assert kind("causal,full") == ["causal", "full"]
+    not_taken(r"^'causl', did you mean causal\?$", kind, "full,causl")
+    not_taken("^'x', expected some of full,causal$", kind, "x")
 
 
 def test_values_that_make_sense():
@@ -354,16 +324,11 @@ def test_values_that_make_sense():
 # -- what the help says of numbers and names that the code has -------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("detect_anomalies", "{FULL[steps]}, with --quick {QUICK[steps]}"),
-        ("get_model", "one of {PACKAGES}"),
-        ("get_multi30k", "two or three of {LANGUAGES}"),
-    ],
-)
-def test_the_help_says_what_the_code_has(name, words, call):
-    module = importlib.import_module(f"npformer.commands.{name}")
-    values = vars(module) | {"PACKAGES": ", ".join(vars(module).get("PACKAGES", ()))}
-    shown = " ".join(call(module.main, "--help").shown.split())
-    assert words.format_map(values) in shown
+def test_the_help_says_what_the_code_has(call):
+    def says(module, words):
+        assert words in " ".join(call(module.main, "--help").shown.split())
+
+    full, quick = detect_anomalies.FULL["steps"], detect_anomalies.QUICK["steps"]
+    says(detect_anomalies, f"{full}, with --quick {quick}")
+    says(get_model, f"one of {', '.join(get_model.PACKAGES)}")
+    says(get_multi30k, f"two or three of {get_multi30k.LANGUAGES}")

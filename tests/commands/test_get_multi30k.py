@@ -5,13 +5,10 @@ import gzip
 import hashlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from npformer.commands import get_multi30k
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 TEXTS = {
     f"{split}.{lang}": f"une phrase, {split}, {lang}: é\n".encode()
@@ -67,11 +64,11 @@ def small_corpus(monkeypatch):
 
 
 @pytest.fixture
-def fetch(call):
+def fetch(call, tmp_path):
     """``fetch(*arguments)`` runs the command, which does what it is to do: what it shows."""
 
-    def fetch(*arguments):
-        code, shown, errors = call(get_multi30k.main, *arguments)
+    def fetch(*arguments, out=tmp_path):
+        code, shown, errors = call(get_multi30k.main, *arguments, "--out", out)
         assert code == 0, errors
         return shown
 
@@ -79,18 +76,15 @@ def fetch(call):
 
 
 @pytest.fixture
-def failure(call):
-    """``failure(*arguments)`` runs the command, and returns the line with which it ends."""
+def fails(failure, tmp_path):
+    """``fails(*arguments)`` runs the command, and returns the line with which it ends."""
 
-    def failure(*arguments, code=1):
-        ended = call(get_multi30k.main, *arguments)
-        assert ended.code == code
-        *usage, message = ended.errors.splitlines()
-        if code == 1:
-            assert message.startswith("error: ") and not usage
+    def fails(*arguments, out=tmp_path):
+        [message] = failure(get_multi30k.main, *arguments, "--out", out).splitlines()
+        assert message.startswith("error: ")
         return message
 
-    return failure
+    return fails
 
 
 def texts_in(folder):
@@ -102,118 +96,107 @@ def texts_in(folder):
 
 
 def test_all_files_then_none_again(fetch, server, tmp_path):
-    shown = fetch("--url", server.url + "/", "--out", tmp_path / "deep" / "er")
-    assert texts_in(tmp_path / "deep" / "er") == TEXTS
+    out = tmp_path / "deep" / "er"
+    shown = fetch("--url", server.url + "/", out=out)
+    assert texts_in(out) == TEXTS
     assert f"train.fr.gz: {server.url}/train.fr.gz\n" in shown
     assert "non-commercial" in shown
-    assert f"--data {tmp_path / 'deep' / 'er'} --src en --tgt fr --out runs/en-fr\n" in shown
+    assert f"--data {out} --src en --tgt fr --out runs/en-fr\n" in shown
 
     asked = len(server.asked)
-    again = fetch("--url", server.url, "--out", tmp_path / "deep" / "er")
+    again = fetch("--url", server.url, out=out)
     assert len(server.asked) == asked == 9
     assert again.count(".gz: already there\n") == 9
 
 
 def test_only_the_languages_asked_for(fetch, server, tmp_path):
-    shown = fetch("--url", server.url, "--out", tmp_path, "--langs", "de,en")
-    assert texts_in(tmp_path) == {
-        name: text for name, text in TEXTS.items() if not name.endswith("fr")
-    }
+    shown = fetch("--url", server.url, "--langs", "de,en")
+    not_french = {name: text for name, text in TEXTS.items() if not name.endswith("fr")}
+    assert texts_in(tmp_path) == not_french
     assert "--src de --tgt en --out runs/de-en" in shown
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [gzip.compress(b"old"), GZIPPED["/val.fr.gz"][:-9], TEXTS["val.fr"], b""],
-    ids=["another text", "cut short", "not gzip", "empty"],
-)
-def test_a_wrong_file_already_there_is_fetched_again(fetch, server, tmp_path, damaged):
-    fetch("--url", server.url, "--out", tmp_path)
-    (tmp_path / "val.fr.gz").write_bytes(damaged)
-    server.asked.clear()
-    fetch("--url", server.url, "--out", tmp_path)
-    assert server.asked == ["/val.fr.gz"]
-    assert texts_in(tmp_path) == TEXTS
+WRONG = {
+    "another text": gzip.compress(b"another text\n"),
+    "cut short": GZIPPED["/train.en.gz"][:-9],
+    "nonsense": b"\x1f\x8bnonsense",
+    "empty": b"",
+}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        gzip.compress(b"another text\n"),
-        GZIPPED["/train.en.gz"][:-9],
-        b"\x1f\x8bnonsense",
-        b"",
-    ],
-    ids=["another text", "cut short", "nonsense", "empty"],
-)
-def test_a_wrong_checksum_names_both_and_keeps_nothing(failure, server, tmp_path, wrong):
-    server.files["/train.en.gz"] = wrong
-    message = failure("--url", server.url, "--out", tmp_path)
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_file_is_fetched_again_and_a_wrong_answer_is_not_kept(
+    fetch, fails, server, tmp_path, kind
+):
+    server.files["/train.en.gz"] = WRONG[kind]
+    message = fails("--url", server.url)
     assert f"{server.url}/train.en.gz is damaged or not the train.en expected" in message
-    assert hashlib.sha256(get_multi30k.text_of(wrong)).hexdigest() in message
+    assert hashlib.sha256(get_multi30k.text_of(WRONG[kind])).hexdigest() in message
     assert f"expected {get_multi30k.SHA256['train.en']}" in message
     assert texts_in(tmp_path) == {}
+
+    server.files = GZIPPED
+    fetch("--url", server.url)
+    for there in (WRONG[kind], TEXTS["train.en"]):  # which is not compressed
+        (tmp_path / "train.en.gz").write_bytes(there)
+        server.asked.clear()
+        fetch("--url", server.url)
+        assert server.asked == ["/train.en.gz"]
+        assert texts_in(tmp_path) == TEXTS
 
 
 @pytest.mark.parametrize("broken", [503, None])
 def test_a_server_that_fails_twice(fetch, server, tmp_path, broken):
     server.files["/train.en.gz"] = [broken, broken, GZIPPED["/train.en.gz"]]
-    fetch("--url", server.url, "--out", tmp_path)
+    fetch("--url", server.url)
     assert texts_in(tmp_path) == TEXTS
 
 
-@pytest.mark.parametrize(
-    ("answers", "cut", "n_asked", "words"),
-    [
-        ([404], 0, 1, "HTTP Error 404"),  # it is not asked again
-        ([503] * 3, 0, 3, "503"),
-        ([GZIPPED["/train.en.gz"]] * 3, 7, 3, "IncompleteRead"),
-    ],
-)
-def test_a_server_that_fails(failure, server, tmp_path, answers, cut, n_asked, words):
-    server.files["/train.en.gz"] = list(answers)
-    server.cut = cut
-    message = failure("--url", server.url, "--out", tmp_path)
-    assert f"{server.url}/train.en.gz: " in message and words in message
-    assert "--from DIR takes a local copy" in message
-    assert server.asked == ["/train.en.gz"] * n_asked
+def test_a_server_that_fails(fails, server):
+    def says(words, answers, cut=0):
+        server.files["/train.en.gz"] = list(answers)
+        server.cut = cut
+        server.asked.clear()
+        message = fails("--url", server.url)
+        assert f"{server.url}/train.en.gz: " in message and words in message
+        assert "--from DIR takes a local copy" in message
+        assert server.asked == ["/train.en.gz"] * len(answers)
 
-
-def test_an_unreachable_server(failure, server, tmp_path):
+    says("HTTP Error 404", [404])  # it is not asked again
+    says("503", [503] * 3)
+    says("IncompleteRead", [GZIPPED["/train.en.gz"]] * 3, cut=7)
     server.server_close()  # nobody listens on its port now
-    assert "refused" in failure("--url", server.url, "--out", tmp_path)
+    assert "refused" in fails("--url", server.url)
 
 
 # -- from a folder ---------------------------------------------------------------------------------
 
 
 def test_from_a_folder_plain_or_gzip(fetch, tmp_path):
-    folder, out = tmp_path / "copy", tmp_path / "out"
-    folder.mkdir()
+    folder, out = tmp_path, tmp_path / "out"
     for i, (name, text) in enumerate(TEXTS.items()):
         if i % 2:
             (folder / name).write_bytes(text)
         else:
             (folder / f"{name}.gz").write_bytes(gzip.compress(text, 1))
-    fetch("--from", folder, "--out", out)
+    fetch("--from", folder, out=out)
     assert texts_in(out) == TEXTS
 
 
-def test_missing_files_of_a_folder_are_all_named(fetch, failure, tmp_path):
-    folder, out = tmp_path / "copy", tmp_path / "out"
-    folder.mkdir()
+def test_missing_files_of_a_folder_are_all_named(fetch, fails, tmp_path):
+    folder, out = tmp_path, tmp_path / "out"
     for name in set(TEXTS) - {"val.de", "train.fr"}:
         (folder / name).write_bytes(TEXTS[name])
-    message = failure("--from", folder, "--out", out)
+    message = fails("--from", folder, out=out)
     assert f"{folder} lacks" in message
     assert "train.fr, val.de;" in message
     assert not out.exists()
     (folder / "train.fr").write_bytes(TEXTS["train.fr"])
-    fetch("--from", folder, "--out", out, "--langs", "en,fr")  # val.de is not asked for
+    fetch("--from", folder, "--langs", "en,fr", out=out)  # val.de is not asked for
     assert len(texts_in(out)) == 6
 
 
-def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monkeypatch):
+def test_no_more_of_a_file_is_read_than_a_text_may_have(fails, tmp_path, monkeypatch):
     monkeypatch.setattr(get_multi30k, "LONGEST", 1000)
     bomb = gzip.compress(bytes(10**6)) * 100  # which holds 100 MB
     assert len(get_multi30k.text_of(bomb)) == 1000
@@ -222,6 +205,6 @@ def test_no_more_of_a_file_is_read_than_a_text_may_have(failure, tmp_path, monke
     for name, text in TEXTS.items():
         (tmp_path / name).write_bytes(text)
     (tmp_path / "train.en").write_bytes(bomb[:1000])
-    message = failure("--from", tmp_path, "--out", tmp_path / "out")
+    message = fails("--from", tmp_path, out=tmp_path / "out")
     assert f"{tmp_path / 'train.en'} is damaged or not the train.en expected" in message
     assert (tmp_path / "train.en").exists()  # not kept in --out; the person's own file stays

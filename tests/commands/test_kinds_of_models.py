@@ -57,39 +57,43 @@ def folder_of(kind, path):
     return path
 
 
-def error_of(name, path, call):
-    """The line of a command that cannot use the model of a path."""
-    command = importlib.import_module(f"npformer.commands.{name}")
-    code, _, errors = call(command.main, *COMMANDS[name].replace("PATH", str(path)).split())
-    assert code == 1
-    return errors
+@pytest.fixture
+def error_of(failure):
+    """A function that returns the line of a command that cannot use the model of a path."""
+
+    def error_of(name, path):
+        command = importlib.import_module(f"npformer.commands.{name}")
+        return failure(command.main, *COMMANDS[name].replace("PATH", str(path)).split())
+
+    return error_of
 
 
-@pytest.mark.parametrize(
-    ("kind", "words", "not_taken_by"),
-    [
-        ("train-gpt", OF_TRAIN_GPT, "chat classify export search translate"),
-        ("transformers", OF_TRANSFORMERS, "classify evaluate export search translate"),
-        ("gguf", OF_TRANSFORMERS, "classify evaluate export search translate"),
-        ("bert", AN_ENCODER, "chat evaluate export generate translate"),
-        ("marian", A_MARIAN, "chat classify evaluate export generate search translate"),
-        ("translation", TRANSLATES, "chat classify generate search"),
-        ("copy", WITHOUT_TEXT, "chat classify export generate search translate"),
-        ("training", WITHOUT_TEXT, "chat classify export generate search translate"),
-    ],
-)
-def test_a_model_of_another_kind_is_named(kind, words, not_taken_by, tmp_path, call):
+KINDS = {  # what each holds, and the commands that do not take it
+    "train-gpt": (OF_TRAIN_GPT, "chat classify export search translate"),
+    "transformers": (OF_TRANSFORMERS, "classify evaluate export search translate"),
+    "gguf": (OF_TRANSFORMERS, "classify evaluate export search translate"),
+    "bert": (AN_ENCODER, "chat evaluate export generate translate"),
+    "marian": (A_MARIAN, "chat classify evaluate export generate search translate"),
+    "translation": (TRANSLATES, "chat classify generate search"),
+    "copy": (WITHOUT_TEXT, "chat classify export generate search translate"),
+    "training": (WITHOUT_TEXT, "chat classify export generate search translate"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_of_another_kind_is_named(kind, tmp_path, error_of):
+    words, not_taken_by = KINDS[kind]
     path = folder_of(kind, tmp_path / "model")
     for name in not_taken_by.split():
-        assert f"{path} {words}" in error_of(name, path, call), name
+        assert f"{path} {words}" in error_of(name, path), name
 
 
-def test_what_holds_no_model_is_left_to_who_loads_it(tmp_path, call):
+def test_what_holds_no_model_is_left_to_who_loads_it(tmp_path, error_of):
     for name in COMMANDS:
-        assert " holds " not in error_of(name, tmp_path, call), name
+        assert " holds " not in error_of(name, tmp_path), name
 
 
-def test_a_checkpoint_is_taken_before_a_gguf_file_beside_it(tmp_path, call):
+def test_a_checkpoint_is_taken_before_a_gguf_file_beside_it(tmp_path, error_of):
     path = folder_of("copy", tmp_path)
     (path / "a.gguf").touch()
-    assert f"{path} {WITHOUT_TEXT}" in error_of("classify", path, call)
+    assert f"{path} {WITHOUT_TEXT}" in error_of("classify", path)
