@@ -8,6 +8,7 @@ import pytest
 from npformer.exercises.track.file import starting_text
 from npformer.exercises.transformer import BUILD
 from npformer.exercises.transformer.derive import DERIVE, FORWARD
+from tests.exercises.solving import table
 
 
 def test_the_exercises_are_those_of_build():
@@ -80,45 +81,7 @@ def test_the_last_hint_is_nearly_the_answer_and_the_first_is_an_idea(part):
             assert not line or line.strip() not in first
 
 
-# What a hint says in code is run. The names of a hint's formulas are those of the derivation
-# that follows.
-CODE_OF_HINTS = {
-    "softmax": ["x.max(axis=-1, keepdims=True)", "np.exp(x - maximum)"],
-    "attention": ["k.swapaxes(-1, -2)", "np.where(keep_mask, scores, -np.inf)"],
-    "split_heads": ["transpose(0, 2, 1, 3)"],
-    "layer_norm": [
-        "1 / np.sqrt((deviation**2).mean(axis=-1, keepdims=True) + eps)",
-        "deviation * rstd",
-    ],
-    "cross_entropy": [
-        "np.eye(V)[targets]",
-        "(targets != PAD)[..., None]",
-        "counted / counted.sum()",
-    ],
-    "linear": ["x.reshape(-1, x.shape[-1])"],
-    "layer_norm_backward": ["tuple(range(dy.ndim - 1))"],
-    "feed_forward": ['linear(params["hidden"], x)', "np.maximum(h, 0)", "out_backward(dy)"],
-    "self_attention": [
-        "np.split(qkv, 3, axis=-1)",
-        "split_heads(part, n_heads)",
-        "out_backward(dy)",
-    ],
-    "encoder_layer": ["norm2_backward(dx2)"],
-    "transformer": [
-        "(src != PAD)[:, None, None, :]",
-        "np.tri(tgt_in.shape[1], dtype=bool)",
-        "np.zeros_like(memory)",
-        "reversed(range(",
-    ],
-    "adam_step": [
-        "isinstance(g, dict)",
-        "means.get(name, (0.0, 0.0))",
-        "means.setdefault(name, {})",
-    ],
-}
-
-
-@pytest.mark.parametrize(("label", "codes"), CODE_OF_HINTS.items())
+@pytest.mark.parametrize("label, codes", table("code_of_hints").items())
 def test_the_code_of_a_hint_is_of_the_answer(label, codes):
     part = DERIVE.parts[label]
     for code in codes:

@@ -6,25 +6,21 @@ import ast
 import inspect
 import re
 import sys
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-from right_answers import OF_GPT
 
 from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
 from npformer.exercises.child import ALL, PARTS
 from npformer.exercises.start import OF_FLOAT32, SHOWS, explained, starting_text, task_text
-from tests.exercises import right_answers
-from tests.exercises.solving import verdict_on
+from tests.exercises.solving import table, verdict_on
 from tests.tools import mutate_exercises
 
 ROOT = Path(__file__).parents[2]
-TABLE = Path(__file__).with_name("usual_mistakes.toml")
-MISTAKES = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-OTHER_ANSWERS = dict(inspect.getmembers(right_answers, inspect.isfunction)) | OF_GPT
+MISTAKES = table("usual_mistakes")
+OTHER_ANSWERS = table("right_answers")
 every = pytest.mark.parametrize("exercise", ALL.values(), ids=ALL)
 every_alone = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 every_part = pytest.mark.parametrize("part", PARTS, ids=[part.key for part in PARTS])
