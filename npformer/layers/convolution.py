@@ -6,7 +6,7 @@ from npformer.arrays import Array, kept
 from npformer.checks import check_array, check_shape
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear, linear_grads
-from npformer.layers.types import Backward, Params, part, weight_and_bias
+from npformer.layers.types import Backward, Params
 from npformer.reference import Ops
 
 
@@ -41,13 +41,15 @@ def residual_conv_block(
     y : (B, T, D)
     backward : dy -> (dx, grads)
     """
-    w_out, b_out = weight_and_bias(part(params, "expand"))
+    expand = params["expand"]
+    w_out = expand["weight"]
+    b_out = expand.get("bias")
 
-    h1, activate1_backward = normalised_relu(ops, part(params, "reduce_norm"), x)
-    h2, reduce_backward = linear(ops, part(params, "reduce"), h1)
-    h3, activate2_backward = normalised_relu(ops, part(params, "conv_norm"), h2)
+    h1, activate1_backward = normalised_relu(ops, params["reduce_norm"], x)
+    h2, reduce_backward = linear(ops, params["reduce"], h1)
+    h3, activate2_backward = normalised_relu(ops, params["conv_norm"], h2)
     h4, convolve_backward = convolve(h3)
-    h5, activate3_backward = normalised_relu(ops, part(params, "expand_norm"), h4)
+    h5, activate3_backward = normalised_relu(ops, params["expand_norm"], h4)
     y = ops.linear_dropout_residual(h5, w_out, b_out, x, dropout_rate, dropout_key)
 
     def backward(dy):
@@ -102,7 +104,8 @@ def masked_conv1d(
     y : (B, T, D_out)
     backward : dy -> (dx, grads)
     """
-    weight, bias = weight_and_bias(params)
+    weight = params["weight"]
+    bias = params.get("bias")
     check_array(keep_mask, "keep_mask", "mask")
     check_shape(keep_mask=(keep_mask, x.shape[:2]))
     is_word = keep_mask[..., None]

@@ -6,7 +6,6 @@ There is no backward pass. Masks belong to the cache, which knows what each row 
 from npformer.layers.multi_head import packed_heads
 from npformer.layers.projection import project
 from npformer.layers.sublayer import add_and_norm, feed_forward_sublayer, norm_before
-from npformer.layers.types import part
 from npformer.reference.math.random import keys_from
 
 
@@ -30,7 +29,7 @@ def decode_layer(ops, params, x, settings, cache, memory=None, dropout_key=None)
 
 def _attend_to_earlier(ops, params, x, settings, cache, dropout_key):
     """``self_attention_sublayer`` of the newest positions; there is no dropout of weights."""
-    own, norm = part(params, "attention"), part(params, "attention_norm")
+    own, norm = params["attention"], params["attention_norm"]
     _, out_key = keys_from(dropout_key, 2)
 
     h, _ = norm_before(ops, norm, x, settings)
@@ -41,7 +40,7 @@ def _attend_to_earlier(ops, params, x, settings, cache, dropout_key):
 
 def _attend_to_memory(ops, params, x, settings, memory, dropout_key):
     """``memory_sublayer`` where the keys and values of the memory are there."""
-    own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
+    own, norm = params["memory_attention"], params["memory_attention_norm"]
     _, out_key = keys_from(dropout_key, 2)
 
     h, _ = norm_before(ops, norm, x, settings)

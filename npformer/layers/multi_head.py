@@ -11,7 +11,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.layers.normalisation import rms_norm
 from npformer.layers.projection import map_out, project
-from npformer.layers.types import Backward, Params, part
+from npformer.layers.types import Backward, Params
 from npformer.operations.options import settings_from
 from npformer.operations.settings import AttentionOptions, AttentionSettings
 from npformer.reference import Ops
@@ -67,14 +67,14 @@ def attention(
     others = ["bias", "dropout_key"]
     settings = settings_from(AttentionOptions, options, "attention", others=others)
     out, weights = ops.attention(
-        q, k, v, keep_mask, bias=bias, dropout_key=dropout_key, **settings.keywords()
+        q, k, v, keep_mask, bias=bias, dropout_key=dropout_key, **settings.keywords
     )
 
     def backward(dout):
         # Neither a mask nor ``causal`` is asked for: a masked key has weight 0.
-        without_causal = settings.keywords_without("causal")
+        options = settings.keywords_of_backward
         return ops.attention_backward(
-            dout, q, k, v, weights, bias=bias, dropout_key=dropout_key, **without_causal
+            dout, q, k, v, weights, bias=bias, dropout_key=dropout_key, **options
         )
 
     return out, backward
@@ -299,8 +299,8 @@ def _normalise_heads(ops, params, qkv, settings):
     edges = [H, H + G]  # between the heads of q, k and v
     heads = qkv.reshape(*qkv.shape[:-1], settings.n_packed_heads, -1)
     q, k, v = np.split(heads, edges, axis=-2)
-    q, q_backward = rms_norm(ops, part(params, "q_norm"), q, settings.qk_norm_eps)
-    k, k_backward = rms_norm(ops, part(params, "k_norm"), k, settings.qk_norm_eps)
+    q, q_backward = rms_norm(ops, params["q_norm"], q, settings.qk_norm_eps)
+    k, k_backward = rms_norm(ops, params["k_norm"], k, settings.qk_norm_eps)
 
     def backward(dy):
         dq, dk, dv = np.split(dy.reshape(heads.shape), edges, axis=-2)

@@ -1,9 +1,7 @@
 """Normalisation with learned parameters."""
 
-from collections.abc import Mapping
-
 from npformer.arrays import Array
-from npformer.layers.types import Backward, Params, check_is_dict
+from npformer.layers.types import Backward, Params
 from npformer.operations.settings import LAYER_NORM_EPS, RMS_NORM_EPS
 from npformer.reference import Ops
 
@@ -91,6 +89,5 @@ def normalise(ops, params, x, settings):
 
 def _check_names(params, *names):
     """Check that there are these parameters, and no others, which would be ignored."""
-    if not isinstance(params, Mapping) or params.keys() != {*names}:
-        check_is_dict(params)
+    if params.keys() != {*names}:
         raise ValueError(f"params of a normalisation has {list(params)}, expected {list(names)}")

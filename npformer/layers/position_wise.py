@@ -2,7 +2,7 @@
 
 from npformer.arrays import Array
 from npformer.layers.projection import linear_grads, map_out
-from npformer.layers.types import Backward, Params, part, weight_and_bias
+from npformer.layers.types import Backward, Params
 from npformer.operations.settings import Activation
 from npformer.reference import Ops
 
@@ -60,7 +60,8 @@ def feed_forward(
 
 def hidden_layer(ops, params, x, activation, dropout_rate=0.0, dropout_key=None):
     """dropout(activation(x W_1 + b_1)): ``feed_forward`` without its second linear map."""
-    weight, bias = weight_and_bias(part(params, "hidden"))
+    weight = params["hidden"]["weight"]
+    bias = params["hidden"].get("bias")
     # One operation, so that a kernel passes over the hidden layer, the largest array, only once.
     hidden, before = ops.linear_activation_dropout(
         x, weight, bias, activation, dropout_rate, dropout_key

@@ -1,11 +1,11 @@
 """A linear map, and several linear maps of the same input."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from npformer.arrays import Array
-from npformer.layers.types import Backward, Params, check_is_dict, part, weight_and_bias
+from npformer.layers.types import Backward, Params
 from npformer.reference import Ops
 
 
@@ -33,7 +33,8 @@ def linear(ops: Ops, params: Params, x: Array) -> tuple[Array, Backward]:
     >>> y, dx, grads["weight"].ravel()
     (array([[11.5]]), array([[1., 2.]]), array([3., 4.]))
     """
-    weight, bias = weight_and_bias(params)
+    weight = params["weight"]
+    bias = params.get("bias")
     y = ops.linear(x, weight, bias)
 
     def backward(dy):
@@ -80,7 +81,7 @@ def project(
     array([[3., 3., 6., 6.]])
     """
     packed = "".join(names)
-    is_packed = isinstance(params, Mapping) and packed in params
+    is_packed = packed in params
     maps = params[packed] if is_packed else _side_by_side(params, names, parts)
     y, linear_backward = linear(ops, maps, x)
 
@@ -99,7 +100,7 @@ def map_out(ops, params, z, inner_backward):
     ``inner_backward`` is dz -> (gradients of the inputs of the layer, grads). The backward pass is
     that of the whole layer: dy -> the same, with the gradients of "out".
     """
-    y, out_backward = linear(ops, part(params, "out"), z)
+    y, out_backward = linear(ops, params["out"], z)
 
     def backward(dy):
         dz, out_grads = out_backward(dy)
@@ -118,12 +119,11 @@ def linear_grads(dweight, dbias):
 
 def _side_by_side(params, names, parts):
     """The matrices and biases of several maps, concatenated."""
-    check_is_dict(params)
     if any(name not in params for name in names):
         expected = f"{''.join(names)!r}, or each of {list(names)}"
         raise ValueError(f"params has {list(params)}, expected {expected}")
     first = params[names[0]]
-    *inputs, width = part(first, "weight").shape
+    *inputs, width = first["weight"].shape
     parts = parts or [1] * len(names)
     for name, n in zip(names, parts, strict=True):
         axes = (*inputs, width * n // parts[0])

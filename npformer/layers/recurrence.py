@@ -8,7 +8,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.checks import check_choice
 from npformer.layers.projection import linear
-from npformer.layers.types import Params, part
+from npformer.layers.types import Params
 from npformer.reference import Ops
 
 
@@ -46,11 +46,11 @@ def read_steps(
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
     """
     check_choice("cell", cell, ("gru", "lstm"))
-    hidden = part(params, "hidden")
+    hidden = params["hidden"]
     if first is None:
-        zeros = np.zeros_like(x, shape=(len(x), len(part(hidden, "weight"))))
+        zeros = np.zeros_like(x, shape=(len(x), len(hidden["weight"])))
         first = (zeros,) if cell == "gru" else (zeros, zeros)
-    x_gates, input_backward = linear(ops, part(params, "input"), x)
+    x_gates, input_backward = linear(ops, params["input"], x)
     run = _run_gru if cell == "gru" else _run_lstm
     along, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
     states = along[0]
@@ -74,7 +74,7 @@ def _run_gru(ops, params, x_gates, first, keep_mask, reverse):
 
     This is (dstates, (dh,) or None) -> (dx_gates, (dh0,), gradients).
     """
-    weight, bias = part(params, "weight"), part(params, "bias")
+    weight, bias = params["weight"], params["bias"]
     _check_first(first, "(h0,)", 1)
     (h0,) = first
     states, gates = ops.gru(x_gates, h0, weight, bias, keep_mask, reverse=reverse)
@@ -98,7 +98,7 @@ def _run_lstm(ops, params, x_gates, first, keep_mask, reverse):
 
     This is (dstates, (dh, dc) or None) -> (dx_gates, (dh0, dc0), gradients).
     """
-    weight = part(params, "weight")
+    weight = params["weight"]
     _check_first(first, "(h0, c0)", 2)
     h0, c0 = first
     states, cells, gates = ops.lstm(x_gates, h0, c0, weight, keep_mask, reverse=reverse)
@@ -135,10 +135,10 @@ def read_both_ways(
     is no ``first``; ``dend`` must not be None, and ``dfirst`` is None.
     """
     forward_states, forward_end, forward_backward = read_steps(
-        ops, part(params, "forward"), x, cell, keep_mask=keep_mask
+        ops, params["forward"], x, cell, keep_mask=keep_mask
     )
     reverse_states, reverse_end, reverse_backward = read_steps(
-        ops, part(params, "backward"), x, cell, keep_mask=keep_mask, reverse=True
+        ops, params["backward"], x, cell, keep_mask=keep_mask, reverse=True
     )
     states = np.concatenate([forward_states, reverse_states], axis=-1)
     end = tuple(

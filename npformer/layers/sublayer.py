@@ -9,7 +9,7 @@ from npformer.layers.multi_head import cross_attention_heads, self_attention_hea
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear_grads
-from npformer.layers.types import Backward, Params, part, weight_and_bias
+from npformer.layers.types import Backward, Params
 from npformer.operations.settings import LayerSettings
 from npformer.reference import Ops
 from npformer.reference.math.random import keys_from
@@ -33,7 +33,7 @@ def self_attention_sublayer(ops, params, x, settings, keep_mask=None, dropout_ke
     y : (B, T, D)
     backward : dy -> (dx, the gradients by the names of the layer's parameters)
     """
-    own, norm = part(params, "attention"), part(params, "attention_norm")
+    own, norm = params["attention"], params["attention_norm"]
     weights_key, out_key = keys_from(dropout_key, 2)
 
     h, norm_backward = norm_before(ops, norm, x, settings)
@@ -60,7 +60,7 @@ def memory_sublayer(ops, params, x, memory, settings, keep_mask=None, dropout_ke
 
     The backward pass is dy -> (dx, dmemory, gradients).
     """
-    own, norm = part(params, "memory_attention"), part(params, "memory_attention_norm")
+    own, norm = params["memory_attention"], params["memory_attention_norm"]
     weights_key, out_key = keys_from(dropout_key, 2)
 
     h, norm_backward = norm_before(ops, norm, x, settings)
@@ -87,7 +87,7 @@ def feed_forward_sublayer(ops, params, x, settings, dropout_key=None):
 
     The backward pass is dy -> (dx, gradients).
     """
-    own, norm = part(params, "feed_forward"), part(params, "feed_forward_norm")
+    own, norm = params["feed_forward"], params["feed_forward_norm"]
     hidden_key, out_key = keys_from(dropout_key, 2)
     rate = settings.hidden_dropout_rate
 
@@ -188,7 +188,8 @@ def add_and_norm(
     >>> dz, dx
     (array([[30.]]), array([[1., 1.]]))
     """
-    weight, bias = weight_and_bias(part(params, "out"))
+    weight = params["out"]["weight"]
+    bias = params["out"].get("bias")
     # One operation, so that a kernel need not write z W + b before it adds x.
     y = ops.linear_dropout_residual(z, weight, bias, x, settings.dropout_rate, dropout_key)
     if settings.norm == "post":

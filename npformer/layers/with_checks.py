@@ -1,16 +1,20 @@
-"""The layers of ``npformer.layers`` check the types of their settings, parameters and key first."""
+"""The layers of ``npformer.layers`` check the types of their settings, parameters and key first.
+
+Inside, parameters are plain dicts: models have compared theirs with those that they expect.
+"""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from npformer.checks import check_key
-from npformer.layers.types import Params, check_is_dict
+from npformer.checks import check_key, shown
+from npformer.layers.types import Params
 from npformer.operations.options import check_instance
 from npformer.operations.settings import AttentionSettings, LayerSettings
 
 Layer = TypeVar("Layer", bound=Callable)
+ARRAYS = ("weight", "bias", "gain")  # the others are dicts
 
 
 def checked(layer: Layer) -> Layer:
@@ -45,7 +49,7 @@ def _check_of(name, hint):
     if hint in (AttentionSettings, LayerSettings):
         return partial(check_instance, name, kind=hint)
     if hint == Params:
-        return check_is_dict
+        return LayerParams.of
     if name == "dropout_key":
         return _check_optional_key
     return None
@@ -53,3 +57,26 @@ def _check_of(name, hint):
 
 def _check_optional_key(key):
     return None if key is None else check_key("dropout_key", key)
+
+
+class LayerParams(dict):
+    """The parameters of a layer, for which a missing one is an error that lists what there is.
+
+    >>> LayerParams({"out": {}})["hidden"]
+    Traceback (most recent call last):
+    ValueError: params has ['out'], expected 'hidden', too
+    """
+
+    @classmethod
+    def of(cls, params: Any) -> "LayerParams":
+        """The same parameters, or an error if they are no dict."""
+        if not isinstance(params, Mapping):
+            kind = type(params).__name__
+            raise TypeError(f"params={shown(params)} is a {kind}, expected a dict of parameters")
+        return cls(params)
+
+    def __getitem__(self, name):
+        if name not in self:
+            raise ValueError(f"params has {list(self)}, expected {name!r}, too")
+        value = super().__getitem__(name)
+        return value if name in ARRAYS else self.of(value)

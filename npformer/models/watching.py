@@ -12,9 +12,7 @@ def watched(ops, weights):
 
     def cross_attend(q, kv, settings, keep_mask=None, *, bias=None, dropout_key=None):
         q, k, v = heads_of(q, kv, settings)
-        options = settings.keywords_without(
-            "dropout_rate"
-        )  # whole weights: nothing is dropped from them
+        options = settings.keywords_of_scores  # whole weights: nothing is dropped from them
         out, of_heads = ops.attention(q, k, v, keep_mask, bias=bias, **options)
         weights.append(on_host(of_heads))
         return ops.merge_heads(out), None, None  # nothing is kept for a backward pass

@@ -116,7 +116,7 @@ class AttentionOptions:
 
     Examples
     --------
-    >>> AttentionOptions(causal=True).keywords()
+    >>> AttentionOptions(causal=True).keywords
     {'causal': True, 'scale': None, 'dropout_rate': 0.0, 'softcap': None}
     """
 
@@ -132,13 +132,20 @@ class AttentionOptions:
     def __post_init__(self):
         check_fields(self)
 
+    @cached_property
     def keywords(self) -> dict[str, Any]:
-        """The options by name, for a function that has them as keywords."""
-        return self.keywords_without()
+        """The options by name, for ``attention``, which has them as keywords."""
+        return {name: getattr(self, name) for name in OF_ATTENTION}
 
-    def keywords_without(self, *left_out: str) -> dict[str, Any]:
-        """The options by name, without some, for a function that has the others as keywords."""
-        return {name: getattr(self, name) for name in OF_ATTENTION if name not in left_out}
+    @cached_property
+    def keywords_of_scores(self) -> dict[str, Any]:
+        """Those without dropout, for what makes scores or whole weights."""
+        return {name: value for name, value in self.keywords.items() if name != "dropout_rate"}
+
+    @cached_property
+    def keywords_of_backward(self) -> dict[str, Any]:
+        """Those that the backward pass needs: a key that ``causal`` hides has weight 0."""
+        return {name: value for name, value in self.keywords.items() if name != "causal"}
 
 
 OF_ATTENTION = [field.name for field in fields(AttentionOptions)]
@@ -197,7 +204,7 @@ class AttentionSettings(AttentionOptions):
         n_kv_heads = self.n_heads if self.n_kv_heads is None else self.n_kv_heads
         return self.n_heads, n_kv_heads, n_kv_heads
 
-    @property
+    @cached_property
     def n_key_heads(self) -> int:
         """The number of heads G of the keys, and of the values."""
         return self.parts[1]
@@ -220,7 +227,7 @@ class AttentionSettings(AttentionOptions):
         """The settings that the operation of attention takes."""
         if not self.layer_options:
             return self
-        return AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords())
+        return AttentionSettings(self.n_heads, self.n_kv_heads, **self.keywords)
 
     def head_width(self, d_model: int) -> int:
         """The width K of a head in a model of this width.

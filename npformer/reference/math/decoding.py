@@ -61,7 +61,7 @@ def cached_attention(
            [3.]])
     """
     queries, k, v = heads_of(q[:, None], kv[at], settings)
-    options = settings.keywords_without("causal", "dropout_rate")
+    options = settings.keywords_of_scores  # a single query, the newest, sees all keys if causal
     heads, _ = attention(queries, k, v, keep_mask, bias=bias, **options)
     return heads.reshape(q.shape)
 

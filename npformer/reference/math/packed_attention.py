@@ -165,11 +165,11 @@ def cross_attention(
     (1, 10, 512)
     """
     q, k, v = heads_of(q, kv, settings)
-    options = settings.keywords()
+    options = settings.keywords
     heads, _ = attention(q, k, v, keep_mask, bias=bias, **options, dropout_key=dropout_key)
 
     # The scores again, so that attention is the formula of the paper.
-    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_without("dropout_rate"))
+    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_of_scores)
     peak, total = peak_and_total(scores)
     return merge_heads(heads), peak, total
 
@@ -204,12 +204,12 @@ def cross_attention_backward(
     """
     # The weights again: the forward pass returned two numbers for each query in place of S weights.
     q, k, v = heads_of(q, kv, settings)
-    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_without("dropout_rate"))
+    scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_of_scores)
     weights = exponentials(scores, peak.real) / np.where(total == 0, 1, total)[..., None]
 
     # Each head on its own. The causal mask is not needed: a masked key has weight 0.
     dheads = split_heads(dout, settings.n_heads)
-    options = settings.keywords_without("causal")
+    options = settings.keywords_of_backward
     dq, dk, dv, *dbias = attention_backward(
         dheads, q, k, v, weights, bias=bias, **options, dropout_key=dropout_key
     )
