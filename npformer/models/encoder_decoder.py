@@ -7,7 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
-from npformer.checks import check_ids, check_int, check_two_axes, warn
+from npformer.checks import check_int, check_two_axes, warn
 from npformer.models.model import Model
 from npformer.operations.options import check_option
 from npformer.reference.math.random import keys_from
@@ -76,7 +76,8 @@ class EncoderDecoder(Model):
             The argument of ``decode``: an array (B, S, D), or what the model has instead of it.
         """
         ops = self._backend(backend, params)
-        memory, _ = self._encode(ops, params, self._tokens("src", src, self.src_vocab, params))
+        self._check_tokens("src", src, self.src_vocab)
+        memory, _ = self._encode(ops, params, self._beside(src, params))
         return memory
 
     def decode(
@@ -256,10 +257,7 @@ class EncoderDecoder(Model):
         """
         expected = "expected ids (B, T+1), a begin token, then one or more"
         check_two_axes("tgt", tgt, expected, n_least=2)
-        self._check_tokens("src", src, self.src_vocab)
-        check_ids(tgt, self.tgt_vocab, "tgt")
-        self._check_rows(src, tgt)
-        self._check_length("tgt without its last token", tgt.shape[1] - 1)
+        self._check_pair(src, tgt, "tgt", n_more=1)
         if (tgt[:, 0] != tgt[:1, 0]).any():
             warn("tgt begins with different tokens: is the begin token missing?")
         return int(self._counted(tgt[:, 1:]))
@@ -281,22 +279,23 @@ class EncoderDecoder(Model):
             src, tgt = self._inputs(params, src, tgt_in, n_more=1)
             return src, tgt[:, :-1], tgt[:, 1:], n_targets
         src, tgt_in = self._inputs(params, src, tgt_in)
-        targets = self._tokens("tgt_out", tgt_out, self.tgt_vocab, params)
+        self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
         if tgt_in.shape != tgt_out.shape:
             shapes = f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}"
             raise ValueError(f"{shapes}: expected equal shapes (B, T)")
-        return src, tgt_in, targets, self._counted(tgt_out)
+        return src, tgt_in, self._beside(tgt_out, params), self._counted(tgt_out)
 
     def _inputs(self, params, src, tgt_in, n_more=0):
         """Check ids, and move them to the device of the parameters."""
-        src = self._tokens("src", src, self.src_vocab, params)
-        tgt_in = self._tokens("tgt_in", tgt_in, self.tgt_vocab, params, n_more)
-        self._check_rows(src, tgt_in)
-        return src, tgt_in
+        self._check_pair(src, tgt_in, "tgt_in", n_more)
+        return self._beside(src, params), self._beside(tgt_in, params)
 
-    def _check_rows(self, src, tgt_in):
-        if len(tgt_in) != len(src):
-            numbers = f"src has {len(src)} rows, the target {len(tgt_in)}"
+    def _check_pair(self, src, tgt, name, n_more):
+        """Check the ids of a source and of a target, of which ``n_more`` columns are not read."""
+        self._check_tokens("src", src, self.src_vocab)
+        self._check_tokens(name, tgt, self.tgt_vocab, n_more)
+        if len(tgt) != len(src):
+            numbers = f"src has {len(src)} rows, the target {len(tgt)}"
             expected = "expected the same number, a row for each sentence"
             advice = "an array with a column for each becomes one with .T"
             raise ValueError(f"{numbers}: {expected}; {advice}")

@@ -201,7 +201,8 @@ class LanguageModel(OneStack):
         return params | self._new_output(new, self.vocab, has_bias=False)
 
     def _inputs(self, params, ids):
-        return self._tokens("ids", ids, self.vocab, params)
+        self._check_tokens("ids", ids, self.vocab)
+        return self._beside(ids, params)
 
     def _checked(self, ids, targets):
         """Ids and targets (B, T), checked; those of a text (B, T+1) if targets is None."""

@@ -15,7 +15,7 @@ from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_option
 from npformer.quantized import check_trainable, dequantized, look_up
-from npformer.reference import padding_mask
+from npformer.reference.math.masks import padding_mask
 from npformer.runtime.forks import cached_property
 
 
@@ -181,9 +181,10 @@ class Model:
 
         A backward pass begins here; ``ready`` is that of ``loss_and_grad``.
         """
-        check_trainable(self.stored_output(params)[0])
+        weight, bias = self.stored_output(params)
+        check_trainable(weight)
         gradients = Gradients(params, ready, self._n_uses)
-        dy, dweight, dbias = ops.linear_backward(dlogits, y, *self.output_map(params))
+        dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
         grads = linear_grads(dweight, dbias)
         if self.tie_embeddings:
             gradients.give_last("embedding", grads.pop("weight").T)
@@ -208,11 +209,6 @@ class Model:
         """Write fields of the frozen dataclass in another form, while it is made."""
         for name, value in settings.items():
             object.__setattr__(self, name, value)
-
-    def _tokens(self, name, ids, vocab, params, n_more=0):
-        """Check ids, and move them to the device of the parameters."""
-        self._check_tokens(name, ids, vocab, n_more)
-        return self._beside(ids, params)
 
     def _check_tokens(self, name, ids, vocab, n_more=0):
         """Check ids (B, length), of which ``n_more`` columns are not read."""

@@ -279,15 +279,15 @@ class TransformerSettings(Model):
 
     def layers_of(self, params: dict, name: str) -> list[dict]:
         """The parameters of each layer of a stack: "encoder", "decoder" or "layers"."""
-        return [params[name][layer] for layer in self.names_of_layers(name)]
+        return [params[name][layer] for layer in self._names_of_layers[name]]
 
     def _count_uses(self):
-        paths = [f"{name}.{layer}" for name in self.stacks for layer in self.names_of_layers(name)]
+        paths = [f"{name}.{layer}" for name in self.stacks for layer in self._names_of_layers[name]]
         return super()._count_uses() | Counter(paths)
 
     def _new_stack(self, new_layer, name, new):
         """The parameters of a stack, whose layers ``new_layer`` draws, a method of ``new``."""
-        names = dict.fromkeys(self.names_of_layers(name))
+        names = dict.fromkeys(self._names_of_layers[name])
         params = {layer: new_layer(self.layer_shapes) for layer in names}
         if self.has_final_norm:
             params["norm"] = new.norm(self.d_model, self.norm_type)
