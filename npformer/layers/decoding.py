@@ -3,9 +3,12 @@
 There is no backward pass. Masks belong to the cache, which knows what each row has read.
 """
 
+from functools import partial
+
 from npformer.layers.multi_head import packed_heads
+from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import project
-from npformer.layers.sublayer import add_and_norm, feed_forward_sublayer, norm_before
+from npformer.layers.sublayer import sublayer
 from npformer.reference.math.random import keys_from
 
 
@@ -17,37 +20,25 @@ def decode_layer(ops, params, x, settings, cache, memory=None, dropout_key=None)
     output.
     """
     key1, key2, key3 = keys_from(dropout_key, 3)
+
+    def attend(own, h, dropout_key):  # The weights are not dropped.
+        return newest_heads(ops, own, h, settings.attention, cache), no_backward
+
+    def ask_memory(own, h, dropout_key):
+        q, _ = project(ops, own, h, ("q",))
+        return memory.attend(ops, q, settings.memory_attention), no_backward
+
     if memory is None:
-        x = _attend_to_earlier(ops, params, x, settings, cache, key1)
-        x, _ = feed_forward_sublayer(ops, params, x, settings, key2)
+        x, _ = sublayer(ops, params, "attention", x, settings, attend, key1)
+        feed_key = key2
     else:
-        x = _attend_to_earlier(ops, params, x, settings.as_decoder, cache, key1)
-        x = _attend_to_memory(ops, params, x, settings, memory, key2)
-        x, _ = feed_forward_sublayer(ops, params, x, settings, key3)
+        settings = settings.as_decoder
+        x, _ = sublayer(ops, params, "attention", x, settings, attend, key1)
+        x, _ = sublayer(ops, params, "memory_attention", x, settings, ask_memory, key2)
+        feed_key = key3
+    feed = partial(hidden_layer, ops, **settings.hidden_options)
+    x, _ = sublayer(ops, params, "feed_forward", x, settings, feed, feed_key)
     return x
-
-
-def _attend_to_earlier(ops, params, x, settings, cache, dropout_key):
-    """``self_attention_sublayer`` of the newest positions; there is no dropout of weights."""
-    own, norm = params["attention"], params["attention_norm"]
-    _, out_key = keys_from(dropout_key, 2)
-
-    h, _ = norm_before(ops, norm, x, settings)
-    heads = newest_heads(ops, own, h, settings.attention, cache)
-    y, _ = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
-    return y
-
-
-def _attend_to_memory(ops, params, x, settings, memory, dropout_key):
-    """``memory_sublayer`` where the keys and values of the memory are there."""
-    own, norm = params["memory_attention"], params["memory_attention_norm"]
-    _, out_key = keys_from(dropout_key, 2)
-
-    h, _ = norm_before(ops, norm, x, settings)
-    q, _ = project(ops, own, h, ("q",))
-    heads = memory.attend(ops, q, settings.memory_attention)
-    y, _ = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
-    return y
 
 
 def newest_heads(ops, params, x, settings, cache, *, bias=None):
