@@ -1,16 +1,11 @@
-"""What a step changes, as flat arrays: the state of a training; how its gradients arrive from the
-model; and the update of parameters.
-"""
+"""What a step changes, as flat arrays: the state of a training, and the update of parameters."""
 
-import inspect
-from functools import wraps
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from npformer import tree
-from npformer.models.batch import checked_results
 from npformer.reference import derive_key
 from npformer.training.precision import LossScale, Precision
 
@@ -18,15 +13,14 @@ from npformer.training.precision import LossScale, Precision
 class TrainState:
     """The parameters, the optimizer's moments, the number of steps, and the loss scale."""
 
-    def __init__(self, params, ops, settings):
+    def __init__(self, flat_params, params, moments, ops, settings):
         self.asarray = ops.device.asarray
-        self.flat_params = self.asarray(tree.flatten(params)[0])  # (n,), updated in place
-        self.params = tree.fixed(tree.view_as(self.flat_params, params))  # views into it
-        self.flat_grads = np.zeros_like(self.flat_params)  # (n,), the gradient of the last step
+        self.flat_params = flat_params  # (n,), updated in place
+        self.params = tree.fixed(params)  # views into it
+        self.moments = moments  # arrays of the optimizer, or the part of them that this rank has
+        self.flat_grads = np.zeros_like(flat_params)  # (n,), the gradient of the last step
         self.grads = tree.view_as(self.flat_grads, params)  # views into it
-        self.slots = slots_of(params)  # of each parameter in the flat arrays
-        self.precision = Precision(settings.precision, ops, self.flat_params, self.params)
-        self.moments: dict = {}  # arrays of the optimizer, or the part of them that this rank has
+        self.precision = Precision(settings.precision, ops, flat_params, self.params)
         self.seed = settings.seed
         self.n_steps = 0  # that are done
         self.validations: list[dict] = []  # the results of all so far
@@ -62,88 +56,6 @@ class TrainState:
         self.validations = list(facts.get("validations", []))
         if self.precision.has_loss_scale and "loss_scale" in facts:
             self.precision.loss_scale = LossScale(*facts["loss_scale"])
-
-
-class Slot(NamedTuple):
-    """The part of a flat array that is one parameter, or its gradient."""
-
-    place: slice
-    shape: tuple
-
-    def of(self, flat):
-        """The part of this flat array, as an array with the shape of the parameter: a view."""
-        return flat[self.place].reshape(self.shape)
-
-
-def slots_of(params) -> dict[str, Slot]:
-    """The slot of each parameter, by its path.
-
-    >>> slots_of({"weight": np.zeros((2, 3)), "bias": np.zeros(3)})["bias"]
-    Slot(place=slice(6, 9, None), shape=(3,))
-    """
-    slots = {}
-    stop = 0
-    for path, x in tree.leaves(params):
-        start, stop = stop, stop + x.size
-        slots[path] = Slot(slice(start, stop), x.shape)
-    return slots
-
-
-class GradientIntake:
-    """Takes the gradients that a model gives for a batch: each of them once, in its shape.
-
-    Parameters
-    ----------
-    slots : dict
-        The ``Slot`` of each parameter, by its path.
-    add : callable
-        ``add(path, grad)`` is called with each gradient, which nobody changes from then on.
-    """
-
-    def __init__(self, slots, add):
-        self.slots, self.add = slots, add
-        self.missing = dict.fromkeys(slots)
-
-    def ready(self, path, grads):
-        """Take the gradients below a path."""
-        for leaf, grad in tree.leaves(grads, path):
-            slot = self.slots.get(leaf)
-            expected = "nothing" if slot is None else slot.shape
-            if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
-                what = tree.described(grad, dtypes=False)
-                raise ValueError(f"the gradient of {leaf}: given {what}, expected {expected}")
-            if leaf not in self.missing:
-                raise ValueError(f"the gradient of {leaf}: given twice, expected once")
-            del self.missing[leaf]
-            self.add(leaf, grad)
-
-    def finish(self, results):
-        """Take the gradients that were not given to ``ready`` from what ``loss_and_grad`` returned.
-
-        They may be all, or None. Return the loss.
-        """
-        loss, grads, _ = checked_results(results)
-        for leaf, grad in tree.leaves({} if grads is None else grads):
-            # What is not in the slots is no gradient of the model: ``ready`` raises.
-            if leaf in self.missing or leaf not in self.slots:
-                self.ready(leaf, grad)
-        if self.missing:
-            leaf = next(iter(self.missing))
-            shape = self.slots[leaf].shape
-            raise ValueError(f"the gradient of {leaf}: given nothing, expected shape {shape}")
-        return loss
-
-
-def with_ready(loss_and_grad):
-    """A ``loss_and_grad`` that takes ``ready``. One that does not know it returns all gradients."""
-    if "ready" in inspect.signature(loss_and_grad).parameters:
-        return loss_and_grad
-
-    @wraps(loss_and_grad)
-    def without_ready(*args, ready, **options):
-        return loss_and_grad(*args, **options)
-
-    return without_ready
 
 
 class FlatOptimizer:

@@ -62,14 +62,13 @@ class Precision:
             while True:
                 scaled_numbers = numbers._replace(loss_scale=scale.value)
                 loss, norm, is_update = run_step(batches, key, scaled_numbers)
-                if is_update:
-                    self.loss_scale = scale.after_step()
-                    return loss, norm, True
                 # With a scale of 1 it is the gradient itself that is too large.
-                is_overflow = scale.value > 1 and np.isfinite(loss)
-                if not is_overflow:
-                    return loss, norm, False
+                if is_update or scale.value <= 1 or not np.isfinite(loss):
+                    break
                 scale = LossScale(scale.value / 2, 0)
+            if is_update:
+                self.loss_scale = scale.after_step()
+            return loss, norm, is_update
 
         return scaled
 

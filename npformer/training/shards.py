@@ -10,7 +10,6 @@ from npformer import tree
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
-from npformer.training.flat import GradientIntake
 from npformer.training.step import sum_of_losses
 
 # What a shard costs beside its rows, in entries of the largest array of a batch that one could
@@ -73,6 +72,31 @@ class Sharding:
         return shards
 
 
+class Slot(NamedTuple):
+    """The part of a flat array that is one parameter, or its gradient."""
+
+    place: slice
+    shape: tuple
+
+    def of(self, flat):
+        """The part of this flat array, as an array with the shape of the parameter: a view."""
+        return flat[self.place].reshape(self.shape)
+
+
+def slots_of(params) -> dict[str, Slot]:
+    """The slot of each parameter, by its path.
+
+    >>> slots_of({"weight": np.zeros((2, 3)), "bias": np.zeros(3)})["bias"]
+    Slot(place=slice(6, 9, None), shape=(3,))
+    """
+    slots = {}
+    stop = 0
+    for path, x in tree.leaves(params):
+        start, stop = stop, stop + x.size
+        slots[path] = Slot(slice(start, stop), x.shape)
+    return slots
+
+
 class OverShards:
     """The loss and the gradients of a batch, which is divided into shards.
 
@@ -82,14 +106,16 @@ class OverShards:
     not for a whole one.
     """
 
-    def __init__(self, loss_and_grad, state, sharding):
-        self.loss_and_grad, self.state, self.sharding = loss_and_grad, state, sharding
+    def __init__(self, source, state, sharding):
+        self.source, self.sharding = source, sharding
+        self.flat_grads = state.flat_grads
+        self.slots = slots_of(state.params)
 
     def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch, and return its loss."""
         shards = self.sharding.shards(batch, dropout_key)
-        sums = {(0, len(shards)): self.state.flat_grads}
-        gradients = GradientTree(self.state.slots, sums, is_first)
+        sums = {(0, len(shards)): self.flat_grads}
+        gradients = GradientTree(self.slots, sums, is_first)
         return sum_of_losses(self.losses(shards, len(shards), gradients, params, options))
 
     def total(self, losses):
@@ -103,12 +129,8 @@ class OverShards:
         """
 
         def loss_of(shard):
-            intake = GradientIntake(self.state.slots, partial(gradients.add, shard.number))
-            key, ready = shard.dropout_key, intake.ready
-            results = self.loss_and_grad(
-                params, *shard.batch, dropout_key=key, ready=ready, **options
-            )
-            return intake.finish(results)
+            add = partial(gradients.add, shard.number)
+            return self.source(add, params, shard.batch, shard.dropout_key, options)
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
             return [loss_of(shards[0])]

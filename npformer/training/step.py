@@ -13,7 +13,6 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import derive_key
-from npformer.training.flat import GradientIntake
 
 
 class Numbers(NamedTuple):
@@ -114,21 +113,17 @@ class WholeBatch:
 
     The gradients of the first batch of a step are written into ``state.flat_grads``, those of the
     others are added to them. So the result is that of one batch with the rows of all, whose
-    activations need not be in memory at once. A model that knows ``ready`` gives each gradient as
-    soon as it is there, so that nobody keeps a whole one.
+    activations need not be in memory at once. ``source`` is a ``GradientSource``.
     """
 
-    def __init__(self, loss_and_grad, state):
-        self.loss_and_grad, self.slots = loss_and_grad, state.slots
+    def __init__(self, source, state):
+        self.source = source
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
 
     def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch, and return its loss."""
-        intake = GradientIntake(self.slots, self.write if is_first else self.add)
-        results = self.loss_and_grad(
-            params, *batch, dropout_key=dropout_key, ready=intake.ready, **options
-        )
-        return intake.finish(results)
+        take = self.write if is_first else self.add
+        return self.source(take, params, batch, dropout_key, options)
 
     def total(self, losses):
         """Return the loss of a step."""

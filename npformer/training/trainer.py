@@ -23,7 +23,7 @@ from npformer.diagnosis import Findings, diagnose
 from npformer.diagnosis.watch import Watch
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
-from npformer.models.batch import check_batches, count_of
+from npformer.models.batch import GradientSource, check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
@@ -32,7 +32,7 @@ from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
 from npformer.training.checkpoint import check_training, contents_of, settings_of
-from npformer.training.flat import FlatOptimizer, TrainState, pieces_of, with_ready
+from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
@@ -149,39 +149,45 @@ class Trainer:
             check_trainable(params)
             tree.check_like(params, start)
             start = tree.ordered_like(params, start)
-        self.state = TrainState(start, self.ops, self.settings)
+        self._divide_work(start)
         self.params, self.flat_params = self.state.params, self.state.flat_params
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
-        self._divide_work()
         self._compose_step()
-        self.state.moments = self.flat_optimizer.init(self.flat_params)
         self.last: StepInfo | None = None
         self.watched: Watch | None = None
         self.ranks.agree(lambda: facts_of(self))
         self._guard = Guard()
 
-    def _divide_work(self):
-        """Wrap loss and gradient, and the optimizer, in what divides them."""
+    def _divide_work(self, start):
+        """Make the state of the training from the parameters at its start.
+
+        Wrap loss and gradient, and the optimizer, in what divides them.
+        """
         self.loss_and_grad: LossAndGrad
         self.flat_optimizer: FlatOptimizer
-        state, ops, ranks, settings = self.state, self.ops, self.ranks, self.settings
-        loss_and_grad = with_ready(state.precision.over(self.model.loss_and_grad))
-        pieces = pieces_of(self.params, settings.frozen, self.optimizer.decays)
-        self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, self.params)
+        ops, ranks, settings = self.ops, self.ranks, self.settings
+        flat_params = ops.device.asarray(tree.flatten(start)[0])
+        pieces = pieces_of(start, settings.frozen, self.optimizer.decays)
+        # A rank owns the same numbers of the gradient and of the parameters.
+        chunks = chunks_of(flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
         if ranks.alone:
             self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
-            if settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
-                self.loss_and_grad = WholeBatch(loss_and_grad, state)
-            else:
-                self.loss_and_grad = OverShards(loss_and_grad, state, self.sharding)
         else:
-            # A rank owns the same numbers of the gradient and of the parameters.
-            chunks = chunks_of(self.flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
-            self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, ranks, chunks)
             self.flat_optimizer = DividedOptimizer(
-                self.optimizer, ops, pieces, self.flat_params, ranks, chunks
+                self.optimizer, ops, pieces, flat_params, ranks, chunks
             )
+        params = tree.view_as(flat_params, start)
+        moments = self.flat_optimizer.init(flat_params)
+        self.state = state = TrainState(flat_params, params, moments, ops, settings)
+        source = GradientSource(state.precision.over(self.model.loss_and_grad), params)
+        self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, params)
+        if not ranks.alone:
+            self.loss_and_grad = OverRanks(source, state, self.sharding, ranks, chunks)
+        elif settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
+            self.loss_and_grad = WholeBatch(source, state)
+        else:
+            self.loss_and_grad = OverShards(source, state, self.sharding)
 
     def _compose_step(self):
         """Make the step of a training from what the work was divided into, in three forms.

@@ -14,9 +14,9 @@ from programs import in_threads
 from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
+from npformer.models.batch import GradientSource
 from npformer.runtime.sums import subtrees, tree_sum
-from npformer.training.flat import GradientIntake, slots_of
-from npformer.training.shards import GradientTree
+from npformer.training.shards import GradientTree, slots_of
 from npformer.tree import count, leaves, view_as
 
 LIKE = {"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())}
@@ -141,25 +141,34 @@ def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(late):
     assert total.tobytes() == sum_of(flat).tobytes()
 
 
+def taken(results, *early):
+    """The paths of the gradients that are taken of a model which gives some early."""
+
+    def loss_and_grad(params, dropout_key, ready):
+        for path, grads in early:
+            ready(path, grads)
+        return results
+
+    paths = []
+    source = GradientSource(loss_and_grad, LIKE)
+    assert source(lambda path, grad: paths.append(path), LIKE, (), 0, {}) == results[0]
+    return paths
+
+
 def test_what_was_given_to_ready_is_not_taken_again():
     _, (tree,) = gradients(1)
-    taken = []
-    intake = GradientIntake(SLOTS, lambda path, grad: taken.append(path))
-    intake.ready("a", tree["a"])
+    a = "a", tree["a"]
+    assert taken((0.5, tree, 3), a) == ["a.weight", "a.bias", "b"]
     message = "the gradient of a.weight: given twice, expected once"
-    refuses(ValueError, message, intake.ready, "a", tree["a"])
-    intake.finish((0.5, tree, 3))
-    assert taken == ["a.weight", "a.bias", "b"]
+    refuses(ValueError, message, taken, (0.5, tree, 3), a, a)
 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
     def named(message, path, grads):
-        intake = GradientIntake(SLOTS, lambda path, grad: None)
+        results = (0.5, None if early else {path: grads}, 3)
         with pytest.raises(ValueError, match=f"the gradient of {message}"):
-            if early:
-                intake.ready(path, grads)
-            intake.finish((0.5, None if early else {path: grads}, 3))
+            taken(results, *[(path, grads)] * early)
 
     layer = {"weight": np.ones((2, 3)), "bias": np.ones(3)}
     named(r"b: given nothing, .* shape \(\)", "a", layer)
@@ -169,8 +178,7 @@ def test_a_gradient_that_is_missing_or_of_another_shape_is_named(early):
 
 def test_results_that_are_not_those_of_a_model_are_refused():
     def refused(message, results):
-        intake = GradientIntake(SLOTS, lambda path, grad: None)
-        refuses(ValueError, message, intake.finish, results)
+        refuses(ValueError, message, taken, results)
 
     refused("returned 2 values, expected .loss, gradients, number of targets", (0.5, {}))
     refused("returned a NoneType, expected .loss", None)
