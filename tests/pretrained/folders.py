@@ -1,10 +1,14 @@
 """Files of models, as other libraries write them, and what is said of them."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tokenizers
+from safetensors.numpy import save_file
+from tiny import saved, tiny_encoder
 
 from npformer import pretrained, tree
 from npformer.training import CheckpointError
@@ -13,6 +17,12 @@ from tests.tools.forge_pretrained import gguf_of, write_gguf
 # Of BERT's vocab.txt.
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bc", "##d", "A", "é", "e", "."]
 SPECIAL = {"<s>": 3, "</s>": 3}  # kinds of tokens
+
+
+def rows_of(name):
+    """The rows of a table beside the tests."""
+    text = (Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)["row"]
 
 
 def edit(path, *removed, **values):
@@ -24,6 +34,48 @@ def edit(path, *removed, **values):
 def configure(folder, *removed, **values):
     """Change the settings of a model."""
     edit(folder / "config.json", *removed, **values)
+
+
+def without_tokenizer(folder):
+    """Delete the files of a tokenizer."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    return folder
+
+
+def write_word_pieces(folder):
+    """Write BERT's vocab.txt."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return folder
+
+
+def write_byte_pairs(folder, pieces, merges=""):
+    """Write a tokenizer as older programs did: vocab.json and merges.txt."""
+    edit(folder / "vocab.json", **{piece: i for i, piece in enumerate(pieces)})
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}")
+    return folder
+
+
+MEAN = {"1_Pooling": ("Pooling", {"pooling_mode": "mean"}, None)}
+
+
+def sentence_folder(folder, modules, **files):
+    """A BERT with modules of sentence-transformers, {name: (class, its config.json, its tensors)},
+    and JSON files by their names without the ending.
+    """
+    saved(folder, tiny_encoder())
+    configure(folder, "pooling", "after_pooling")  # which npformer alone writes
+    modules = {"": ("Transformer", {}, None)} | modules
+    listed = []
+    for place, (kind, settings, tensors) in modules.items():
+        listed.append({"path": place, "type": f"sentence_transformers.models.{kind}"})
+        (folder / place).mkdir(exist_ok=True)
+        configure(folder / place, **settings)
+        if tensors:
+            save_file(tensors, folder / place / "model.safetensors")
+    for name, content in ({"modules": listed} | files).items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
 
 
 def refused(path, **settings):

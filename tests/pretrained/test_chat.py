@@ -87,10 +87,8 @@ def test_a_template_that_misbehaves_is_an_error_in_one_line(template, monkeypatc
 
 
 def test_a_tokenizer_without_template_and_chatml_is_refused():
-    with pytest.raises(
-        ValueError, match=r"the tokenizer has no template of a chat, nor <\|im_start\|>"
-    ):
-        chat_text(tiny_tokenizer(special=()), TURNS)
+    message = r"the tokenizer has no template of a chat, nor <\|im_start\|>"
+    refuses(ValueError, message, chat_text, tiny_tokenizer(special=()), TURNS)
 
 
 def test_a_model_that_says_nothing_is_refused():
@@ -108,12 +106,8 @@ def test_an_answer_is_streamed_and_kept():
     first = chat.answer("how?", show=shown.append, n_tokens=9, seed=3)
     assert "".join(shown) == first.text.rstrip("\ufffd") != ""
     assert first.n_said <= 9 and first.n_forgotten == 0
-    told = (
-        "<|im_start|>system\nbe<|im_end|>\n"
-        "<|im_start|>user\nhow?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    assert first.n_read == len(chat.tokenizer.encode(told))
+    turns = [{"role": "system", "content": "be"}, {"role": "user", "content": "how?"}]
+    assert first.n_read == len(chat.tokenizer.encode(chat_text(chat.tokenizer, turns)))
     second = chat.answer("why?", n_tokens=9)
     assert [turn["role"] for turn in chat.messages] == ["user", "assistant"] * 2
     assert [turn["content"] for turn in chat.messages] == ["how?", first.text, "why?", second.text]
@@ -132,9 +126,8 @@ def test_an_answer_ends_with_the_tokens_that_end_a_turn(monkeypatch):
     special = "<|eot_id|>", "<|im_start|>", "<|im_end|>", "</s>"
     chat = Chat(*tiny_language_model(special=special))
     chat.answer("x")
-    assert set(given["eos_id"]) == {
-        chat.tokenizer.id_of(token) for token in ("<|eot_id|>", "<|im_end|>", "</s>")
-    }
+    ends = [chat.tokenizer.id_of(token) for token in special if token != "<|im_start|>"]
+    assert sorted(given["eos_id"]) == sorted(ends)
 
 
 def test_the_times_of_an_answer_are_without_those_of_compiling_kernels(monkeypatch):
@@ -172,11 +165,7 @@ TURNS_FORGOTTEN = """
 {% if messages | length > 3 %}forgetful{% endif %}"""
 
 
-@pytest.mark.parametrize(
-    ("template", "window"),
-    [(None, None), (None, 5), (TURNS_FORGOTTEN, None)],
-    ids=["all", "a window", "a text that changes"],
-)
+@pytest.mark.parametrize("template, window", [(None, None), (None, 5), (TURNS_FORGOTTEN, None)])
 def test_only_what_is_new_is_read_and_answers_are_those_of_a_chat_that_reads_all(template, window):
     """The turns are forgotten, and interrupted, as they come."""
     model, params, tokenizer = tiny_language_model(max_len=200, template=template)

@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ from npformer.layers import Llama3Scaling  # noqa: E402
 from npformer.pretrained.chat import Chat, chat_text  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import (  # noqa: E402
-    PIECES,
     assert_loads,
     configure,
     edit,
@@ -28,6 +28,8 @@ from tests.pretrained.folders import (  # noqa: E402
     refused,
     warned,
     warned_of_key,
+    write_byte_pairs,
+    write_word_pieces,
 )
 from tests.tools.forge_pretrained import (  # noqa: E402
     AS_BERT,
@@ -69,11 +71,6 @@ def llama(tmp_path):
 @pytest.fixture
 def bert(tmp_path):
     return saved(tmp_path, BERT)
-
-
-@pytest.fixture
-def roberta(tmp_path):
-    return saved(tmp_path, ROBERTA)
 
 
 @pytest.fixture
@@ -126,15 +123,15 @@ def test_a_whole_file_is_read_before_an_index(llama):
     assert_loads(llama, noisy(LLAMA))
 
 
-@pytest.mark.parametrize(
-    "file", ["pytorch_model.bin", "tf_model.h5", "model.pt", "model.safetensors"]
-)
-@pytest.mark.parametrize("as_folder", [True, False])
-def test_a_family_that_is_not_known_is_named_first(tmp_path, file, as_folder):
+WEIGHTS = ["pytorch_model.bin", "tf_model.h5", "model.pt", "model.safetensors"]
+
+
+@pytest.mark.parametrize("file", WEIGHTS)
+def test_a_family_that_is_not_known_is_named_first(tmp_path, file):
     configure(tmp_path, model_type="albert")
     (tmp_path / file).write_bytes(b"PK")
-    reason = refused(tmp_path if as_folder else tmp_path / file)
-    assert "config.json has model_type='albert', supported are gpt2" in reason
+    for path in (tmp_path, tmp_path / file):
+        assert "config.json has model_type='albert', supported are gpt2" in refused(path)
 
 
 def test_weights_in_other_files_are_named_with_what_converts_them(llama):
@@ -150,20 +147,17 @@ def test_a_file_of_a_folder_is_not_the_folder(llama):
     assert expected in refused(llama / "model.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("gpt2", "there is no gpt2: nothing is downloaded, .*git clone https"),
-        ("{}/c.gguf", r"there is no .*c\.gguf: .* has a\.gguf, b\.gguf$"),
-        ("{}/pytorch_model.bin", r"there is no .*pytorch_model\.bin: .* has a\.gguf, b\.gguf$"),
-        ("{}/empty/c.gguf", r"empty has no \.gguf file$"),
-    ],
-)
-def test_what_is_not_there_is_answered_with_what_there_is(tmp_path, name, message):
+def test_what_is_not_there_is_answered_with_what_there_is(tmp_path):
     for file in ("b.gguf", "a.gguf"):
         (tmp_path / file).touch()
     (tmp_path / "empty").mkdir()
-    refuses(FileNotFoundError, message, pretrained.load, name.format(tmp_path))
+    missing = partial(refuses, FileNotFoundError)
+    downloaded = "there is no gpt2: nothing is downloaded, .*git clone https"
+    missing(downloaded, pretrained.load, "gpt2")
+    there = r"there is no .*{}: .* has a\.gguf, b\.gguf$"
+    for name in ("c.gguf", "pytorch_model.bin"):
+        missing(there.format(name), pretrained.load, tmp_path / name)
+    missing(r"empty has no \.gguf file$", pretrained.load, tmp_path / "empty" / "c.gguf")
 
 
 def test_without_tokenizers_the_error_says_what_to_install(llama, monkeypatch):
@@ -177,27 +171,14 @@ def test_without_tokenizers_the_error_says_what_to_install(llama, monkeypatch):
     refuses(ImportError, f"^models that exist {advice}", pretrained.load, llama)
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [("qweight", "GPTQ or AWQ"), ("weight_scale", "FP8"), ("weight_scale_inv", "FP8")],
-)
-def test_weights_of_few_bits_are_known_by_their_names(llama, name, how):
-    write_tensors(llama, {f"model.layers.0.self_attn.q_proj.{name}": np.zeros((1, 8), "i4")})
-    assert f"quantization_config is of {how}" in refused(llama)
+def test_weights_of_few_bits_are_known_by_their_names(llama):
+    forms = {"qweight": "GPTQ or AWQ", "weight_scale": "FP8", "weight_scale_inv": "FP8"}
+    for name, form in forms.items():
+        write_tensors(llama, {f"model.layers.0.self_attn.q_proj.{name}": np.zeros((1, 8), "i4")})
+        assert f"quantization_config is of {form}" in refused(llama)
 
 
 # -- keys of config.json
-
-
-def test_a_length_may_be_given_where_the_file_says_none(llama):
-    configure(llama, "max_position_embeddings")
-    assert pretrained.load(llama, max_len=64)[0].max_len == 64
-    assert "config.json has no max_position_embeddings" in refused(llama)
-
-
-def test_the_older_name_of_the_rotation_is_read_first(llama):
-    configure(llama, rope_scaling={"type": "linear", "factor": 4.0})  # beside rope_parameters
-    assert pretrained.load(llama)[0].rotary.scaling == 4.0
 
 
 def test_googles_names_of_a_bert_are_read(tmp_path):
@@ -213,18 +194,14 @@ def test_googles_names_of_a_bert_are_read(tmp_path):
     assert_loads(path, noisy(model))
 
 
-@pytest.mark.parametrize(
-    ("name", "wrapped"),
-    [
-        ("", "_orig_mod."),
-        ("", "module."),
-        ("", "module._orig_mod."),
-        ("", "_orig_mod.module."),
-        ("layers.0.", "layers.0._orig_mod."),  # each layer is compiled
-    ],
-)
-def test_names_of_modules_that_were_wrapped_are_read(llama, name, wrapped):
+# the last one if each layer is compiled
+WRAPPED = ["_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "layers.0._orig_mod."]
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_names_of_modules_that_were_wrapped_are_read(llama, wrapped):
     tensors = tensors_of(llama)
+    name = wrapped.removesuffix("_orig_mod.") if "layers" in wrapped else ""
     renamed = {each.replace(name, wrapped, 1): x for each, x in tensors.items()}
     write_tensors(llama, renamed)
     assert_loads(llama, noisy(LLAMA))
@@ -300,49 +277,6 @@ def test_a_classifying_roberta_needs_no_pooler_of_its_first_training(tmp_path):
     assert_loads(path, noisy(model))
 
 
-def test_a_roberta_has_one_activation(tmp_path):
-    model = replace(ROBERTA, activation="relu")
-    message = "it is no roberta, as activation='relu', expected 'gelu_erf'"
-    refuses(ValueError, message, pretrained.save, tmp_path / "other", model, model.init(0))
-
-
-@pytest.mark.parametrize("pad_id", [None, "one", -1, 10**6])
-def test_the_positions_of_a_roberta_begin_after_an_id(roberta, pad_id):
-    configure(roberta, pad_token_id=pad_id)
-    for settings in ({}, {"pad_id": 1}):
-        assert f"pad_token_id={pad_id!r}" in refused(roberta, **settings)
-
-
-N_ROWS = ROBERTA.max_len + ROBERTA.pad_id + 1
-OF_TABLE = f"{N_ROWS}, the number of rows of embeddings.position_embeddings.weight"
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (N_ROWS + 502, OF_TABLE),
-        (N_ROWS - 1, OF_TABLE),
-        ("x", "an int"),
-        (float(N_ROWS), "an int"),
-        (None, "an int"),
-    ],
-)
-def test_the_length_of_a_roberta_is_that_of_its_table(roberta, value, expected):
-    configure(roberta, max_position_embeddings=value)
-    reason = refused(roberta)
-    assert f"max_position_embeddings={value!r}" in reason and f"expected {expected}" in reason
-    assert pretrained.load(roberta, max_len=ROBERTA.max_len)[0].max_len == ROBERTA.max_len
-
-
-def test_the_forced_end_of_generation_config_json(marian):
-    """Transformers reads it there, and in config.json only if there is no such file."""
-    assert pretrained.load(marian)[0].forced_eos_id == 2
-    edit(marian / "generation_config.json", max_length=9)
-    assert pretrained.load(marian)[0].forced_eos_id is None
-    edit(marian / "generation_config.json", forced_eos_token_id=5)
-    assert pretrained.load(marian)[0].forced_eos_id == 5
-
-
 @pytest.mark.parametrize("has_tokenizer", [True, False])
 def test_another_forced_end_is_saved_in_generation_config_json(marian, has_tokenizer):
     pretrained.save(marian, MODELS["marian"], params_of("marian"), small_tokenizer())
@@ -401,16 +335,9 @@ def test_the_padding_of_the_tokenizer_is_that_of_an_encoder(bert):
 # -- tokens
 
 
-def write_pieces(folder, pieces):
-    """Write a tokenizer as older programs did: vocab.json and merges.txt."""
-    edit(folder / "vocab.json", **{piece: i for i, piece in enumerate(pieces)})
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    return folder
-
-
 def gpt2_with(folder, pieces, vocab=None):
     model = LanguageModel(vocab or len(pieces), **SIZES, positions="learned")
-    return write_pieces(saved(folder, model), pieces)
+    return write_byte_pairs(saved(folder, model), pieces)
 
 
 def test_tokens_that_were_added_later_are_tokens(tmp_path):
@@ -448,7 +375,7 @@ MASK = {"content": "<mask>", "lstrip": True, "normalized": False}
 @pytest.mark.parametrize("settings", [{}, {"mask_token": "<mask>"}, {"mask_token": MASK}])
 def test_a_roberta_of_older_files_has_tokens_around_a_text(tmp_path, settings):
     path = saved(tmp_path, replace(ROBERTA, vocab=9))
-    write_pieces(path, ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "Ġ", "<mask>"])
+    write_byte_pairs(path, ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "Ġ", "<mask>"])
     edit(path / "special_tokens_map.json", **settings)
     tokenizer = tokenizer_of(path)
     assert tokenizer.encode("a <mask>b") == [0, 4, 7, 5, 2]  # the mask takes the space before it
@@ -459,7 +386,7 @@ X_TAKES_A_SPACE = {"content": "<x>", "lstrip": True}
 
 
 @pytest.mark.parametrize(
-    ("settings", "ids"),
+    "settings, ids",
     [
         ({"bos_token": X_TAKES_A_SPACE | {"normalized": False}}, [0, 3, 2, 1]),
         ({"extra_special_tokens": {"of_images": X_TAKES_A_SPACE}}, [0, 3, 2, 1]),
@@ -477,9 +404,7 @@ def test_a_special_token_takes_the_space_that_its_form_says(tmp_path, settings, 
 
 @pytest.fixture
 def word_pieces(bert):
-    """A folder with BERT's vocab.txt."""
-    (bert / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-    return bert
+    return write_word_pieces(bert)
 
 
 def test_no_special_tokens_may_be_named(word_pieces):
@@ -488,7 +413,7 @@ def test_no_special_tokens_may_be_named(word_pieces):
     assert tokenizer_of(word_pieces).encode("a") == [2, 5, 3]
 
 
-@pytest.mark.parametrize(("lowercase", "a", "e"), [(True, 5, 10), (False, 8, 9)])
+@pytest.mark.parametrize("lowercase, a, e", [(True, 5, 10), (False, 8, 9)])
 def test_word_pieces_are_read_from_their_list(word_pieces, lowercase, a, e):
     settings = {"do_lower_case": lowercase, "cls_token": {"content": "[CLS]"}}
     edit(word_pieces / "tokenizer_config.json", **settings)
@@ -503,28 +428,26 @@ def test_a_tokenizer_that_is_not_read_is_named(llama):
     assert tokenizer is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "form", "key"),
-    [
-        ({"add_bos_token": True}, None, "add_bos_token=True"),
-        ({"add_bos_token": True, "add_eos_token": False}, "<s> $A </s>", "add_eos_token=False"),
-        ({"do_lower_case": False}, None, "do_lower_case=False"),
-        ({"split_special_tokens": True}, None, "split_special_tokens=True"),
-    ],
-)
-def test_two_files_that_contradict_each_other_are_named(llama, settings, form, key):
+def test_two_files_that_contradict_each_other_are_named(llama):
     lower = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    warned_of_key(with_tokenizer(llama, ROLES | settings, form, lower), key)
+
+    def contradict(key, form=None, **settings):
+        (llama / "tokenizer_config.json").unlink(missing_ok=True)
+        warned_of_key(with_tokenizer(llama, ROLES | settings, form, lower), key)
+
+    contradict("add_bos_token=True", add_bos_token=True)
+    around = "<s> $A </s>"
+    contradict("add_eos_token=False", around, add_bos_token=True, add_eos_token=False)
+    contradict("do_lower_case=False", do_lower_case=False)
+    contradict("split_special_tokens=True", split_special_tokens=True)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "adds_space"), [("never", True), ("always", False), ("first", False)]
-)
-def test_two_files_that_differ_in_the_first_space_are_named(llama, scheme, adds_space):
-    with_tokenizer(llama, ROLES | {"add_prefix_space": adds_space})
-    splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
-    edit(llama / "tokenizer.json", pre_tokenizer=splitter)
-    warned_of_key(llama, f"add_prefix_space={adds_space}")
+def test_two_files_that_differ_in_the_first_space_are_named(llama):
+    for scheme, adds_space in {"never": True, "always": False, "first": False}.items():
+        with_tokenizer(llama, ROLES | {"add_prefix_space": adds_space})
+        splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme}
+        edit(llama / "tokenizer.json", pre_tokenizer=splitter | {"split": False})
+        warned_of_key(llama, f"add_prefix_space={adds_space}")
 
 
 def test_a_tokenizer_that_is_larger_than_the_model_is_named(tmp_path):
@@ -537,13 +460,11 @@ def test_a_tokenizer_that_is_larger_than_the_model_is_named(tmp_path):
 # -- chats
 
 
-@pytest.mark.parametrize(
-    "templates",
-    [
-        [{"name": "default"}, {"name": "rag", "template": "R"}],
-        {"default": None, "rag": "R"},
-    ],
-)
+TEMPLATES = [{"default": None, "rag": "R"}]
+TEMPLATES.append([{"name": "default"}, {"name": "rag", "template": "R"}])
+
+
+@pytest.mark.parametrize("templates", TEMPLATES)
 def test_a_template_without_text_is_named(llama, templates):
     with_tokenizer(llama, ROLES | {"chat_template": templates})
     message = "the template of chats 'default' in tokenizer_config.json is left out"
@@ -602,18 +523,6 @@ def test_templates_in_files_are_read_before_those_of_the_settings(llama):
 LINEAR = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}
 
 
-@pytest.mark.parametrize(
-    ("about", "scaling"),
-    [
-        ({"llama.rope.scale_linear": 4.0}, 4.0),
-        (LINEAR, 2.0),
-        ({"llama.rope.scaling.type": "none"}, 1.0),
-    ],
-)
-def test_the_scaling_of_a_gguf_file_is_read_by_both_of_its_names(tmp_path, about, scaling):
-    assert pretrained.load(gguf_file(tmp_path, about)[0])[0].rotary.scaling == scaling
-
-
 def test_the_rotation_of_llama3_in_a_gguf_file(tmp_path):
     """llama.cpp writes what each frequency is divided by."""
     wanted = Llama3Scaling(8.0, original_max_len=64)
@@ -657,14 +566,11 @@ def test_qwens_in_gguf_files(tmp_path):
         assert_allclose(found, gains["blk.0.attn_k_norm.weight"], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("pre", "words"),
-    [("qwen2", ["it", "'s", " ", "1", "2", "3"]), ("llama-bpe", ["it", "'s", " ", "123"])],
-)
-def test_a_gguf_file_says_how_text_is_divided(tmp_path, pre, words):
-    tokenizer = tokenizer_of(gguf_file(tmp_path, {"tokenizer.ggml.pre": pre})[0])
-    divided = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str("it's 123")
-    assert [word.replace("Ġ", " ") for word, _ in divided] == words
+def test_a_gguf_file_says_how_text_is_divided(tmp_path):
+    for pre, words in {"qwen2": "it|'s| |1|2|3", "llama-bpe": "it|'s| |123"}.items():
+        tokenizer = tokenizer_of(gguf_file(tmp_path, {"tokenizer.ggml.pre": pre})[0])
+        divided = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str("it's 123")
+        assert "|".join(word for word, _ in divided).replace("Ġ", " ") == words
 
 
 def test_tokens_that_a_user_defined_are_never_divided(tmp_path):
@@ -711,10 +617,3 @@ def test_an_encoder_of_pytorch_is_no_transformer():
     model, params, _ = pretrained.load(state, names=names, n_heads=2, model=Encoder, pad_id=None)
     assert model.depths == (2,)
     assert model.outputs(params, np.array([[1, 2, 3]])).shape == (1, 3, 11)
-
-
-@pytest.mark.parametrize("values", [{"num_attention_heads": 0}, {"num_hidden_layers": 10**12}])
-def test_a_forged_number_of_heads_or_layers_is_refused(tmp_path, values):
-    path = saved(tmp_path, replace(LLAMA, qkv_bias=True, positions="rotary"))
-    configure(path, layer_types=["full_attention"], **values)
-    assert refused(path)

@@ -1,8 +1,8 @@
 """Folders of sentence-transformers: every module is computed, or refused by its name."""
 
 import json
-import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,17 +10,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 pytest.importorskip("tokenizers")
 from refusals import refuses
-from safetensors.numpy import save_file
-from tiny import saved, tiny_encoder
+from tiny import tiny_encoder
 
 from npformer import pretrained, tree
 from npformer.pretrained.sentences import SentenceTexts
 from npformer.pretrained.vectors import class_probabilities, sentence_vectors
 from npformer.reference import softmax
 from npformer.training import CheckpointError
+from tests.pretrained.folders import MEAN, edit, sentence_folder
 
 D = 16
-OF_PROMPTS, OF_LENGTH = "config_sentence_transformers.json", "sentence_bert_config.json"
+OF_PROMPTS, OF_LENGTH = "config_sentence_transformers", "sentence_bert_config"
 RANDOM = np.random.default_rng(0)
 WEIGHT, BIAS = (RANDOM.standard_normal(shape).astype("f4") for shape in ((5, D), (5,)))
 DENSE = {
@@ -35,34 +35,10 @@ TEXTS = ["ab", "a man rides", "x" * 30]
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that writes a folder with modules, {name: (class, its config.json, its tensors)},
-    and files.
-    """
-
-    def write(modules, files=None):
-        folder = tmp_path / "sentences"
-        shutil.rmtree(folder, ignore_errors=True)
-        saved(folder, tiny_encoder())
-        about = json.loads((folder / "config.json").read_text())
-        del about["pooling"], about["after_pooling"]  # which npformer alone writes
-        listed = []
-        for place, (kind, settings, tensors) in {
-            "": ("Transformer", about, None),
-            **modules,
-        }.items():
-            listed.append({"path": place, "type": f"sentence_transformers.models.{kind}"})
-            (folder / place).mkdir(exist_ok=True)
-            (folder / place / "config.json").write_text(json.dumps(settings))
-            if tensors:
-                save_file(tensors, folder / place / "model.safetensors")
-        for name, content in ({"modules.json": listed} | (files or {})).items():
-            (folder / name).write_text(json.dumps(content))
-        return folder
-
-    return write
+    """A function that writes a folder with modules and files."""
+    return partial(sentence_folder, tmp_path / "sentences")
 
 
-MEAN = {"1_Pooling": ("Pooling", {"pooling_mode": "mean"}, None)}
 TENSORS = {"linear.weight": WEIGHT, "linear.bias": BIAS}
 
 
@@ -100,8 +76,9 @@ def test_prompts_lengths_and_lower_case(write, tmp_path):
         OF_LENGTH: {"max_seq_length": 6, "do_lower_case": True},
         OF_PROMPTS: {"prompts": prompts, "default_prompt_name": "other"},
     }
-    pretrained.save(tmp_path / "again", *pretrained.load(write(MEAN, files)))
-    for folder in (write(MEAN, files), tmp_path / "again"):
+    original = write(MEAN, **files)
+    pretrained.save(tmp_path / "again", *pretrained.load(original))
+    for folder in (original, tmp_path / "again"):
         loaded = pretrained.load(folder)
         plain = (*loaded[:2], tiny_encoder()[2])
         cases = {None: "o: ", "query": "q: ", "document": "p: ", "other": "o: "}
@@ -124,7 +101,7 @@ def test_a_classifier_saved_over_a_folder_leaves_its_vector_out(write, own_token
         OF_LENGTH: {"max_seq_length": 6, "do_lower_case": True},
         OF_PROMPTS: {"prompts": {"query": "q: "}},
     }
-    folder = write(modules, files)
+    folder = write(modules, **files)
     (folder / "2_Dense" / "notes.txt").write_text("Mine.")
     body, params, tokenizer = pretrained.load(folder)
     message = r"nothing after it: replace\(model, …, pooling='first', after_pooling=\(\)\)"
@@ -159,7 +136,8 @@ def test_a_link_to_the_folder_of_a_module_goes_and_what_it_leads_to_stays(write,
     "listed", [[1], [{"type": "sentence_transformers.models.Pooling", "path": ".."}]]
 )
 def test_a_list_that_no_one_reads_names_nothing_to_remove(write, listed):
-    folder = write(MEAN, {"modules.json": listed})
+    folder = write(MEAN)
+    (folder / "modules.json").write_text(json.dumps(listed))
     (folder.parent / "config.json").write_text("{}")
     model = replace(tiny_encoder()[0], **CLASSES)
     pretrained.save(folder, model, model.init(0))
@@ -170,15 +148,14 @@ def test_a_folder_without_prompts_has_none():
     assert {SentenceTexts().prompt(name) for name in (None, "query", "document")} == {""}
 
 
-@pytest.mark.parametrize(
-    ("prompts", "reason"),
-    [
-        ({"query": "q: "}, "1_Pooling: include_prompt=False, supported is True where there are"),
-        (["a"], r"prompts=\['a'\], expected texts by their names"),
-        ({"q": 3}, "prompts={'q': 3}, expected texts by their names"),
-    ],
-)
-def test_prompts_that_are_left_out_of_the_mean_are_refused(write, prompts, reason):
+def test_prompts_that_are_left_out_of_the_mean_are_refused(write):
     modules = {"1_Pooling": ("Pooling", {"include_prompt": False}, None)}
-    folder = write(modules, {OF_PROMPTS: {"prompts": prompts}})
-    refuses(CheckpointError, reason, pretrained.load, folder)
+    folder = write(modules)
+
+    def bad(reason, prompts):
+        edit(folder / f"{OF_PROMPTS}.json", prompts=prompts)
+        refuses(CheckpointError, reason, pretrained.load, folder)
+
+    bad("1_Pooling: include_prompt=False, supported is True where there are", {"query": "q: "})
+    bad(r"prompts=\['a'\], expected texts by their names", ["a"])
+    bad("prompts={'q': 3}, expected texts by their names", {"q": 3})
