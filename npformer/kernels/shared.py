@@ -144,15 +144,6 @@ def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
     """Make the kernels of attention on packed projections, whose heads are views of them."""
     packed_kernel_of = partial(kernel_of, without=without, knows=module.KNOWN)
 
-    @packed_kernel_of(reference.cross_attention)
-    def cross_attention(q, kv, settings, keep_mask, bias, dropout_key):
-        return forward(q, kv, settings, keep_mask, bias, dropout_key)
-
-    @packed_kernel_of(reference.self_attention)
-    def self_attention(qkv, settings, keep_mask, bias, dropout_key):
-        q, kv = split_qkv(qkv, settings)
-        return forward(q, kv, settings, keep_mask, bias, dropout_key)
-
     def forward(q, kv, settings, keep_mask, bias, dropout_key):
         q, k, v = split_q_kv(q, kv, settings)
         B, H, T, K = q.shape
@@ -162,6 +153,13 @@ def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):
         if peak_and_total is NotImplemented:
             return NotImplemented
         return out, *peak_and_total
+
+    packed_kernel_of(reference.cross_attention)(forward)
+
+    @packed_kernel_of(reference.self_attention)
+    def self_attention(qkv, settings, keep_mask, bias, dropout_key):
+        q, kv = split_qkv(qkv, settings)
+        return forward(q, kv, settings, keep_mask, bias, dropout_key)
 
     @packed_kernel_of(reference.cross_attention_backward)
     def cross_attention_backward(

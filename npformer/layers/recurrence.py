@@ -47,9 +47,12 @@ def read_steps(
     """
     check_choice("cell", cell, ("gru", "lstm"))
     hidden = params["hidden"]
+    n_states = 1 if cell == "gru" else 2
     if first is None:
-        zeros = np.zeros_like(x, shape=(len(x), len(hidden["weight"])))
-        first = (zeros,) if cell == "gru" else (zeros, zeros)
+        first = (np.zeros_like(x, shape=(len(x), len(hidden["weight"]))),) * n_states
+    elif len(first) != n_states:
+        expected = "(h0,)" if cell == "gru" else "(h0, c0)"
+        raise ValueError(f"first has {len(first)} arrays, expected {expected}")
     x_gates, input_backward = linear(ops, params["input"], x)
     run = _run_gru if cell == "gru" else _run_lstm
     along, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)
@@ -60,7 +63,14 @@ def read_steps(
     end = tuple(each[:, last] for each in along) if has_steps else first
 
     def backward(dstates, dend):
-        dx_gates, dfirst, hidden_grads = run_backward(dstates, dend if has_steps else None)
+        dcells = None  # nobody sees a cell but at the end, or in the next step
+        if dend is not None and has_steps:
+            dstates = dstates.copy()
+            dstates[:, last] += dend[0]
+            if cell == "lstm":
+                dcells = np.zeros_like(dstates)
+                dcells[:, last] += dend[1]
+        dx_gates, dfirst, hidden_grads = run_backward(dstates, dcells)
         if dend is not None and not has_steps:
             dfirst = dend
         dx, input_grads = input_backward(dx_gates)
@@ -72,19 +82,13 @@ def read_steps(
 def _run_gru(ops, params, x_gates, first, keep_mask, reverse):
     """The states of a GRU, as a tuple of one array, and the backward pass.
 
-    This is (dstates, (dh,) or None) -> (dx_gates, (dh0,), gradients).
+    This is (dstates, None) -> (dx_gates, (dh0,), gradients), as a GRU has no cells.
     """
     weight, bias = params["weight"], params["bias"]
-    _check_first(first, "(h0,)", 1)
     (h0,) = first
     states, gates = ops.gru(x_gates, h0, weight, bias, keep_mask, reverse=reverse)
-    last = 0 if reverse else -1
 
-    def backward(dstates, dend):
-        if dend is not None:
-            (dh,) = dend
-            dstates = dstates.copy()
-            dstates[:, last] += dh
+    def backward(dstates, dcells):
         dx_gates, dh0, dweight, dbias = ops.gru_backward(
             dstates, h0, weight, states, gates, keep_mask, reverse=reverse
         )
@@ -96,33 +100,19 @@ def _run_gru(ops, params, x_gates, first, keep_mask, reverse):
 def _run_lstm(ops, params, x_gates, first, keep_mask, reverse):
     """The states and the cells of an LSTM, and the backward pass.
 
-    This is (dstates, (dh, dc) or None) -> (dx_gates, (dh0, dc0), gradients).
+    This is (dstates, dcells or None) -> (dx_gates, (dh0, dc0), gradients).
     """
     weight = params["weight"]
-    _check_first(first, "(h0, c0)", 2)
     h0, c0 = first
     states, cells, gates = ops.lstm(x_gates, h0, c0, weight, keep_mask, reverse=reverse)
-    last = 0 if reverse else -1
 
-    def backward(dstates, dend):
-        dcells = None  # nobody sees a cell but at the end, or in the next step
-        if dend is not None:
-            dh, dc = dend
-            dstates = dstates.copy()
-            dstates[:, last] += dh
-            dcells = np.zeros_like(dstates)
-            dcells[:, last] += dc
+    def backward(dstates, dcells):
         dx_gates, dh0, dc0, dweight = ops.lstm_backward(
             dstates, dcells, h0, c0, weight, states, cells, gates, keep_mask, reverse=reverse
         )
         return dx_gates, (dh0, dc0), {"weight": dweight}
 
     return (states, cells), backward
-
-
-def _check_first(first, expected, n_states):
-    if len(first) != n_states:
-        raise ValueError(f"first has {len(first)} arrays, expected {expected}")
 
 
 def read_both_ways(

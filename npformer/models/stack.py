@@ -267,10 +267,11 @@ class TransformerSettings(Model):
         >>> model.names_of_layers
         {'layers': ['0', '0', '0', '1', '1', '1']}
         """
-        return {
-            name: _shared_names(n_layers, self.share_layers or n_layers)
-            for name, n_layers in zip(self.stacks, self.depths, strict=True)
-        }
+        names = {}
+        for name, n_layers in zip(self.stacks, self.depths, strict=True):
+            n_sets = self.share_layers or n_layers
+            names[name] = [str(i * n_sets // n_layers) for i in range(n_layers)]  # neighbours share
+        return names
 
     def layers_of(self, params: dict, name: str) -> list[dict]:
         """The parameters of each layer of a stack: "encoder", "decoder" or "layers"."""
@@ -350,11 +351,6 @@ class TransformerSettings(Model):
             return dx
 
         return y, backward
-
-
-def _shared_names(n_layers, n_sets):
-    """Which of the sets of parameters each layer uses: neighbours share one."""
-    return [str(i * n_sets // n_layers) for i in range(n_layers)]
 
 
 @dataclass(frozen=True, repr=False)
