@@ -77,21 +77,6 @@ def test_rows_of_different_lengths_are_padded_to_the_longest_of_their_batch():
     assert all(ids.dtype == np.int64 for ids, _ in batches)
 
 
-def test_a_training_goes_on_after_a_checkpoint(tmp_path):
-    model = nf.Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=16)
-    src, tgt = nf.CopyTask(vocab=11, max_len=5).batch(0, 40)
-    batches = nf.batches(src, tgt, size=16, epochs=4)
-    whole, broken = (nf.Trainer(model, nf.Adam(0.01)) for _ in range(2))
-    whole.fit(batches, progress=False)
-    broken.fit(batches, 5, progress=False)
-    broken.save(tmp_path / "model.safetensors")
-    resumed = nf.Trainer(model, nf.Adam(0.01))
-    resumed.load(tmp_path / "model.safetensors")
-    resumed.fit(batches.from_step(resumed.n_steps), progress=False)
-    assert resumed.n_steps == whole.n_steps == 12
-    assert resumed.flat_params.tobytes() == whole.flat_params.tobytes()
-
-
 def test_what_makes_no_batches_is_refused():
     def bad(message, *arrays, size=2, **options):
         errors = ValueError, TypeError

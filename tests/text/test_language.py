@@ -1,7 +1,6 @@
 """Language models of text: tokens, passages, a training that is interrupted, and the commands."""
 
 import gzip
-import json
 import re
 
 import numpy as np
@@ -284,18 +283,16 @@ def test_what_loads_a_model_of_another_kind_says_what_it_holds(whole, tmp_path):
 # -- the commands
 
 
-def test_the_commands_train_resume_and_generate(tmp_path, path, call):
+def test_the_commands_train_resume_and_generate(tmp_path, path, call, measure):
     out = ["--out", tmp_path / "gpt", "--quiet"]
     options = "--d-model 16 --n-heads 2 --n-layers 1 --d-ff 32 --n-kv-heads 1 --length 16"
     options += " --batch-size 4 --steps 4 --every 2 --positions learned --diagnose"
-    json_to = ["--json", tmp_path / "figures.json"]
-    code, shown, _ = call(train_gpt.main, "--text", path, *out, *options.split(), *json_to)
-    figures = json.loads((tmp_path / "figures.json").read_text())
+    code, shown, _, figures = measure(train_gpt.main, "--text", path, *out, *options.split())
     assert code == 0
-    assert "as far as it was examined" in shown
     # --quiet hides the bar alone
-    assert "step 2: " in shown and " bits per character of the held-out text\n" in shown
-    assert "step 0 writes:\n" in shown and "step 4 writes:\n" in shown and "after step" in shown
+    lines = "as far as it was examined", "step 2: ", " bits per character of the held-out text\n"
+    for line in (*lines, "step 0 writes:\n", "step 4 writes:\n", "after step"):
+        assert line in shown
     assert figures["settings"]["model"]["positions"] == "learned" and figures["n_steps"] == 4
     code, shown, _ = call(train_gpt.main, "--resume", *out)
     assert code == 0 and "4 of 4 steps done" in shown

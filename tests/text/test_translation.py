@@ -1,9 +1,11 @@
 """A trained model as an object and as a file, its scores, and trainings that are interrupted."""
 
 import copy
+import json
 import pickle
 import random
 import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from refusals import refuses
 from trainings import assert_same, outcome, steps_of
 
 from npformer import Transformer, get_backend, reference, tree
+from npformer.files.checkpoint import LAST
 from npformer.files.locks import locked
 from npformer.models import describe
 from npformer.text import TranslationRun, TranslationSettings, Translator, score
@@ -166,24 +169,21 @@ def test_two_vocabularies_are_kept_apart(translator, tmp_path):
 
 
 def test_what_it_cannot_translate_is_named(translator):
-    for translate in (translator.translate, translator.greedy):
-        taken = lambda lines, translate=translate, **options: list(translate(lines, **options))
-        refuses(TypeError, r"lines\[1\]=3 is a int, expected a str", taken, ["the man", 3])
-        refuses(TypeError, "lines is one string, 'the man', expected a list", taken, "the man")
-        long = ["the man", "the horse " * 5000]
-        refuses(ValueError, r"line 2 has \d+ pieces, expected fewer than", taken, long)
+    def bad(error, message, lines, by=translator):
+        for translate in (by.translate, by.greedy):
+            refuses(error, message, lambda translate=translate: list(translate(lines)))
+
+    bad(TypeError, r"lines\[1\]=3 is a int, expected a str", ["the man", 3])
+    bad(TypeError, "lines is one string, 'the man', expected a list", "the man")
+    long = ["the man", "the horse " * 5000]
+    bad(ValueError, r"line 2 has \d+ pieces, expected fewer than", long)
     beams = lambda size: list(translator.translate(["the man"], beam_size=size))
     refuses(ValueError, "beam_size=0", beams, 0)
     refuses(TypeError, "beam_size=2.5", beams, 2.5)
-
-
-def test_a_model_with_nan_is_named_instead_of_translating_to_nothing(translator):
     _, params = tree.flatten(translator.params)
     params["decoder"]["norm"]["gain"][3] = np.nan
-    broken = replace(translator, params=params)
-    for translate in (broken.translate, broken.greedy):
-        with pytest.raises(ValueError, match="parameter decoder.norm.gain holds NaN or inf"):
-            list(translate(LINES))
+    broken = replace(translator, params=params)  # it would translate to nothing
+    bad(ValueError, "parameter decoder.norm.gain holds NaN or inf", LINES, by=broken)
 
 
 def test_a_line_of_a_file_that_is_no_text_names_the_file_once(translator, tmp_path):
@@ -231,24 +231,19 @@ def forged(translator, tmp_path):
     return forge
 
 
-MODELS = {
-    r"the model is described by \[1\], expected a dict": {"model": [1]},
-    "the model is described by .*, expected a dict": {"model": {"name": ["Transformer"]}},
-    r"max_len=10+ needs 32,000,000,000,000 .*, expected at most 67,108,864": {"max_len": 10**12},
-    "the model has 2000000000 layers, expected at most .* the 38 arrays": {"n_layers": 10**9},
-    "parameter encoder.0.*hidden.weight: given shape .*, expected shape": {"d_ff": 10**9},
-    "parameter embedding: given shape .*": {"src_vocab": 10**15, "tgt_vocab": 10**15},
-    "the model has a size that no array can have": {"d_model": 10**30},
-    r"the Transformer has settings \['beam'\], try a newer npformer, or .* some of": {"beam": 4},
-    "dropout=nan, expected 0 <= dropout < 1": {"dropout": float("nan")},
-}
+TABLES = tomllib.loads(Path(__file__).with_name("refused.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("message", MODELS)
+def refused_facts(table):
+    """Run a test for each row of a table in refused.toml: a message, and facts."""
+    rows = {message: json.loads(facts) for message, facts in TABLES[table].items()}
+    return pytest.mark.parametrize("message, facts", rows.items(), ids=rows)
+
+
+@refused_facts("model")
 def test_a_model_that_the_file_does_not_hold_is_refused_before_it_is_made(
-    translator, forged, message
+    translator, forged, message, facts
 ):
-    facts = MODELS[message]
     if "model" not in facts:
         facts = {"model": describe(translator.model) | facts}
     expected = rf"x.safetensors: ({message}).*; try another file"
@@ -311,10 +306,8 @@ def test_bleu_and_chrf_are_sacrebleus():
     assert scores["bleu"] == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
     assert scores["chrf"] == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
     signatures = scores["signatures"]
-    assert "case:mixed" in signatures["bleu"]
-    assert "tok:13a" in signatures["bleu"]
-    assert "tok:none" in signatures["bleu_lower"]
-    assert "Moses" in signatures["bleu_lower"]
+    assert "case:mixed" in signatures["bleu"] and "tok:13a" in signatures["bleu"]
+    assert "tok:none" in signatures["bleu_lower"] and "Moses" in signatures["bleu_lower"]
     assert "nc:6" in signatures["chrf"]
 
 
@@ -355,14 +348,11 @@ def test_what_has_no_score_is_refused():
     refuses(TypeError, language, score, REFERENCES, REFERENCES, None)
 
 
-LANGUAGES = {"klingon": "a code such as 'fr'", "french": "'fr'"}
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_language_without_rules_of_its_own_is_told(language):
-    expected = f"takes those of English; expected {LANGUAGES[language]}"
-    with pytest.warns(UserWarning, match=f"language='{language}': .* {expected}"):
-        score(REFERENCES, REFERENCES, language)
+def test_a_language_without_rules_of_its_own_is_told():
+    for language, code in {"klingon": "a code such as 'fr'", "french": "'fr'"}.items():
+        expected = f"takes those of English; expected {code}"
+        with pytest.warns(UserWarning, match=f"language='{language}': .* {expected}"):
+            score(REFERENCES, REFERENCES, language)
 
 
 # ---- trainings ----
@@ -404,34 +394,33 @@ def not_resumed(out, message, changes=None, error=ValueError):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, data):
-    return run_to_its_end(tmp_path_factory.mktemp("runs") / "whole", data)
+def folders(tmp_path_factory, data):
+    """The folders of one training: before its first step, after its last one, and at its end."""
+    folders = tmp_path_factory.mktemp("runs")
+    start(folders / "new", data).save()
+    shutil.copytree(folders / "new", folders / "trained")
+    go_on(folders / "trained")
+    shutil.copytree(folders / "trained", folders / "whole")
+    go_on(folders / "whole").finish()
+    return folders
 
 
 @pytest.fixture(scope="module")
-def folder_of_trained(tmp_path_factory, data):
-    out = tmp_path_factory.mktemp("runs") / "trained"
-    go_on(None, start(out, data))
-    return out
+def undisturbed(folders):
+    """The outcome of a training that nothing disturbs."""
+    return outcome(folders / "whole")
 
 
 @pytest.fixture
-def trained(tmp_path, folder_of_trained):
+def trained(tmp_path, folders):
     """The folder of a training all of whose steps are done."""
-    return Path(shutil.copytree(folder_of_trained, tmp_path / "trained"))
-
-
-@pytest.fixture(scope="module")
-def folder_of_new(tmp_path_factory, data):
-    out = tmp_path_factory.mktemp("runs") / "new"
-    start(out, data).save()
-    return out
+    return Path(shutil.copytree(folders / "trained", tmp_path / "trained"))
 
 
 @pytest.fixture
-def new(tmp_path, folder_of_new):
+def new(tmp_path, folders):
     """The folder of a training that was saved before its first step."""
-    return Path(shutil.copytree(folder_of_new, tmp_path / "new"))
+    return Path(shutil.copytree(folders / "new", tmp_path / "new"))
 
 
 def snapshot(out, step):
@@ -442,19 +431,10 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-9])
 
 
-SETTINGS_OF_RUNS = {
-    "joint": {},
-    "separate, noam": {
-        "vocab": "separate",
-        "average": "best",
-        "norm": "pre",
-        "schedule": "noam",
-        "lr": 1.0,
-    },
-}
+OTHER = {"vocab": "separate", "average": "best", "norm": "pre", "schedule": "noam", "lr": 1.0}
 
 
-@pytest.mark.parametrize("changes", SETTINGS_OF_RUNS.values(), ids=SETTINGS_OF_RUNS)
+@pytest.mark.parametrize("changes", [{}, OTHER])
 def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
     expected = run_to_its_end(tmp_path / "whole", data, **changes)
     assert steps_of(expected["log"], "loss") == list(range(1, 11))
@@ -486,13 +466,13 @@ def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(TranslationRun, method, crash_at_6)
         go_on(None, start(tmp_path, data))
-    assert load_checkpoint(tmp_path / "last.safetensors")[1]["n_steps"] == 6
+    assert load_checkpoint(tmp_path / LAST)[1]["n_steps"] == 6
     go_on(tmp_path).finish()
     assert_same(outcome(tmp_path), undisturbed)
 
 
 def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(trained):
-    truncate(trained / "last.safetensors")
+    truncate(trained / LAST)
     not_resumed(trained, "step-0000010.safetensors can still translate", error=CheckpointError)
     truncate(snapshot(trained, 10))
     not_resumed(trained, "step-0000009.safetensors can still translate", error=CheckpointError)
@@ -502,7 +482,7 @@ def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(trained):
 def test_an_unfinished_training_is_named_as_such(new):
     message = "its training has not ended; --resume it, or take .*last.safetensors"
     not_loaded(new, message, FileNotFoundError)
-    Translator.load(new / "last.safetensors")
+    Translator.load(new / LAST)
 
 
 def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, data):
@@ -698,18 +678,13 @@ def test_two_trainings_in_one_folder_are_refused(new):
 
 
 def settings_in(out):
-    return load_checkpoint(out / "last.safetensors")[1]["settings"]
-
-
-def with_settings(out, change):
-    """Change settings in the checkpoint."""
-    rewrite(out / "last.safetensors", info={"settings": settings_in(out) | change})
+    return load_checkpoint(out / LAST)[1]["settings"]
 
 
 def test_a_training_from_before_a_setting_goes_on_with_its_default(new, undisturbed):
     settings = settings_in(new)
     del settings["consistency"], settings["precision"]
-    rewrite(new / "last.safetensors", info={"settings": settings})
+    rewrite(new / LAST, info={"settings": settings})
     assert TranslationRun.resume(new, {"consistency": 0.0}).settings.precision == "float32"
     begun = r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"
     not_resumed(new, begun, {"consistency": 1.0})
@@ -717,46 +692,21 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(new, undistur
     assert_same(outcome(new), undisturbed)
 
 
-HUGE = {"d_model": 10**9, "n_heads": 2, "n_layers": 1, "d_ff": 8}
-OTHER_SETTINGS = {
-    r" has settings that .* does not know: \['beam', 'cache'\]": {"cache": 1, "beam": 2},
-    ": dropout=2, expected 0 <= dropout < 1": {"dropout": 2},
-    # A model that the file does not hold is refused before it is made.
-    ": max_len=": {"max_len": 10**12, "max_tokens": 10**12},
-    ": max_len=.* needs": {"model": HUGE},
-    ": seed is 1 in the file and 3 in the trainer": {"seed": 3},
-}
-
-
-@pytest.mark.parametrize("message", OTHER_SETTINGS)
-def test_a_checkpoint_with_settings_that_cannot_be_is_refused(new, message):
-    with_settings(new, OTHER_SETTINGS[message])
+@refused_facts("settings")
+def test_a_checkpoint_with_settings_that_cannot_be_is_refused(new, message, facts):
+    rewrite(new / LAST, info={"settings": settings_in(new) | facts})
     not_resumed(new, f"last.safetensors{message}", error=CheckpointError)
 
 
-OTHER_PROGRESS = {
-    r"settings=\[1\], expected a dict": {"settings": [1]},
-    r"place=\[1, 2\], expected 3 numbers: epoch, chunk, batch": {"place": [1, 2]},
-    "batch=-3, expected at least 0": {"place": [1, 2, -3]},
-    "n_logged='7' is a str, expected an int": {"n_logged": "7"},
-    "n_logged=9223372036854775808, expected at most 9223372036854775807": {"n_logged": 2**63},
-    r"validations=.*, expected a list": {"validations": {"step": 1}},
-    "a validation is 3, expected a dict": {"validations": [3]},
-    "the step .*='../x' is a str": {"validations": [{"step": "../x", "val_bleu": 1.0}]},
-    "val_bleu=None is a NoneType, expected a number": {"validations": [{"step": 1}]},
-    "steps=10, but 11 are done": {"n_steps": 11},
-}
-
-
-@pytest.mark.parametrize("message", OTHER_PROGRESS)
-def test_a_checkpoint_with_progress_that_cannot_be_is_refused(new, message):
-    rewrite(new / "last.safetensors", info=OTHER_PROGRESS[message])
-    not_resumed(new, f"last.safetensors: {message}", error=CheckpointError)
+@refused_facts("progress")
+def test_a_checkpoint_with_progress_that_cannot_be_is_refused(new, message, facts):
+    rewrite(new / LAST, info=facts)
+    not_resumed(new, f"last.safetensors{message}", error=CheckpointError)
 
 
 def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, data, monkeypatch):
     start(tmp_path, data, vocab="separate").save()
-    subwords = Translator.subwords_in(load_checkpoint(tmp_path / "last.safetensors")[0])
+    subwords = Translator.subwords_in(load_checkpoint(tmp_path / LAST)[0])
     monkeypatch.setattr(Translator, "subwords_in", lambda arrays: subwords)
     message = "last.safetensors: .*pad_id.*(0.*4|4.*0)"
     for side in subwords:
