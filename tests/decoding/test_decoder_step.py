@@ -194,8 +194,7 @@ def test_an_embedding_in_another_order_of_bytes_decodes_the_same():
 
 def test_an_eps_that_the_dtype_cannot_hold_is_refused():
     settings = replace(PLAIN, eps=1e-60)
-    message = "eps=1e-60 is 0.0 in float32"
-    refuses(ValueError, message, stepped, *given(), settings)
+    refuses(ValueError, "eps=1e-60 is 0.0 in float32", stepped, *given(), settings)
 
 
 def test_a_step_keeps_the_weights_that_it_reads():

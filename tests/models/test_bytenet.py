@@ -151,8 +151,7 @@ def test_memory_and_parameters_of_another_model():
     refuses(ValueError, message, MODEL.decode, PARAMS, memory[:, :5], SRC, TGT)
     message = r"parameter encoder.3.reduce_norm.gain: given nothing, expected"
     refuses(ValueError, message, replace(MODEL, n_sets=2).encode, PARAMS, SRC)
-    message = "a ByteNet has no attention"
-    refuses(ValueError, message, MODEL.attention_weights, PARAMS, SRC, TGT)
+    refuses(ValueError, "a ByteNet has no attention", MODEL.attention_weights, PARAMS, SRC, TGT)
 
 
 def test_convolutions_are_scaled_as_documented():

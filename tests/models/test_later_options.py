@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from oracles import assert_close
-from promises import assert_trees_close
+from oracles import assert_all_close, assert_close
+from promises import THREE_ROWS as SRC, assert_trees_close
 from refusals import refuses
+from results import normal
 
 from npformer import (
     Adam,
@@ -116,3 +117,99 @@ def test_a_model_of_shared_layers_can_be_deep():
     model = LanguageModel(11, **SIZES, n_layers=60, share_layers=1)
     arrays = tree.to_arrays(model.init(0), "params")
     assert from_description(describe(model), arrays) == model
+
+
+# --- heads of queries that share heads of keys and values (Ainslie et al. 2023) ---
+
+GROUPED = {"d_model": 8, "n_heads": 4, "n_layers": (1, 2), "d_ff": 9, "max_len": 16}
+
+
+def packed(params, names):
+    """The maps of these names as one."""
+    others = {name: x for name, x in params.items() if name not in names}
+    parts = [params[name] for name in names]
+    joined = tree.map_leaves(lambda *arrays: np.concatenate(arrays, axis=-1), *parts)
+    return {names: joined} | others
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_separate_projections_compute_what_a_packed_one_does(every_backend, has_bias):
+    """Forward and gradients, for q (D, D) and narrower k and v, as in the weights of Llama."""
+    maps = {}
+    for seed, (name, n) in enumerate({"q": 12, "k": 6, "v": 6, "out": 12}.items()):
+        maps[name] = {"weight": normal(12, n, seed=seed)}
+        if has_bias:
+            maps[name]["bias"] = normal(n, seed=seed)
+    x, dy = normal(2, 2, 5, 12)
+    memory = normal(2, 7, 12)
+
+    def results(layer, params, *inputs):
+        y, backward = layer(every_backend, params, *inputs, layers.AttentionSettings(4, 2))
+        return y, *backward(dy)
+
+    for layer, inputs, names in (
+        (layers.self_attention, [x], "qkv"),
+        (layers.cross_attention, [x, memory], "kv"),
+    ):
+        *arrays, grads = results(layer, maps, *inputs)
+        *expected, of_packed = results(layer, packed(maps, names), *inputs)
+        assert_all_close(arrays, expected, 1e-11)
+        grads = dict(tree.leaves(packed(grads, names)))
+        for path, grad in tree.leaves(of_packed):
+            assert_close(grad, grads[path], 1e-11)
+
+
+def test_as_many_as_heads_of_queries_change_nothing():
+    model = Transformer(11, 11, **GROUPED)
+    assert_trees_close(replace(model, n_kv_heads=4).init(0), model.init(0))
+
+
+def test_weights_of_attention_are_those_of_each_head_of_queries():
+    model = Transformer(11, 11, n_kv_heads=2, **GROUPED)
+    params = model.init(0)
+    decoder = model.decoder(params, SRC, max_rows=3, max_len=4)
+    assert decoder.kv.shape[-1] == 2 * 2 * 2  # keys and values, heads, width
+    assert model.attention_weights(params, SRC, SRC)["memory"][0].shape == (3, 4, 4, 4)
+
+
+def test_a_number_that_does_not_divide_the_heads_and_widths_that_do_not_fit():
+    message = "n_kv_heads=3, expected a divisor of n_heads=4"
+    refuses(ValueError, message, Transformer, 11, 11, n_kv_heads=3, **GROUPED)
+    message = r"kv has shape \(2, 7, 24\), expected \(B, S, 2\*G\*K\) with .*G = 2 from settings"
+    settings = layers.AttentionSettings(4, 2)
+    refuses(
+        ValueError, message, reference.cross_attention, normal(2, 5, 12), normal(2, 7, 24), settings
+    )
+
+
+# --- position vectors that are parameters ---
+
+LEARNED = Transformer(11, 11, 6, n_heads=2, n_layers=1, d_ff=8, max_len=13, positions="learned")
+TABLES = ["source_positions", "target_positions"]
+
+
+def test_what_lies_beyond_the_sentences_does_not_matter():
+    params = LEARNED.init(0)
+    loss, grads, _ = LEARNED.loss_and_grad(params, SRC, SRC, dropout_key=1)
+    for name, length in zip(TABLES, (4, 3), strict=True):
+        params[name][length:] = np.nan
+    other_loss, other_grads, _ = LEARNED.loss_and_grad(params, SRC, SRC, dropout_key=1)
+    assert other_loss == loss
+    assert_trees_close(other_grads, grads)
+
+
+def test_the_option_changes_nothing_but_the_positions():
+    sinusoidal = replace(LEARNED, positions="sinusoidal")
+    params = LEARNED.init(0)
+    assert [params[name].shape for name in TABLES] == [(13, 6)] * 2
+    assert LEARNED.position_table is None
+    for name in TABLES:
+        params[name][...] = sinusoidal.position_table
+    alike = {name: x for name, x in params.items() if name not in TABLES}
+    assert_array_equal(LEARNED.logits(params, SRC, SRC), sinusoidal.logits(alike, SRC, SRC))
+
+
+def test_they_begin_as_large_as_sines_and_cosines():
+    params = replace(LEARNED, d_model=256, max_len=100).init(0)
+    for name in TABLES:
+        assert abs(np.square(params[name]).mean() - 0.5) < 0.02

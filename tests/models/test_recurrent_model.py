@@ -1,11 +1,17 @@
-"""What is special to the recurrent model; ``test_promises.py`` tests padding, past and future."""
+"""What is special to recurrent models; ``test_every_model.py`` tests padding, past and future."""
 
 import numpy as np
 from numpy.testing import assert_array_equal
-from promises import THREE_ROWS as SRC, assert_weights_are_of_what_is_seen, params_of
+from oracles import assert_close
+from promises import (
+    THREE_ROWS as SRC,
+    assert_weights_are_of_what_is_seen,
+    params_of,
+    surprise_at,
+)
 from refusals import refuses
 
-from npformer import Recurrent
+from npformer import Recurrent, SequenceAutoencoder
 
 V_SRC, V_TGT, D = 11, 12, 6
 TGT = np.array([[1, 5], [1, 6], [1, 7]])
@@ -57,3 +63,24 @@ def test_bad_input_is_named():
     refuses(TypeError, message, model.decode, params, memory[0], SRC, SRC)
     message = "parameter encoder.1.forward.input.weight: given .*, expected nothing"
     refuses(ValueError, message, model.encode, make(n_layers=2).init(0), SRC)
+
+
+# --- the sequence auto-encoder ---
+
+AUTOENCODER = SequenceAutoencoder(11, d_model=5, code_size=3, dtype="float64", max_len=16)
+OF_CODES = params_of(AUTOENCODER)
+
+
+def test_nothing_but_the_code_reaches_the_decoder():
+    code = AUTOENCODER.encode(OF_CODES, SRC)
+    assert code.shape == (3, 3)
+    same = AUTOENCODER.decode(OF_CODES, code[[0, 0, 0]], SRC, np.ones((3, 2), int))
+    assert (same == same[:1]).all()
+
+
+def test_the_error_is_the_mean_surprise_at_the_tokens():
+    tgt = np.array([[1, 3, 4, 5, 6, 2], [1, 7, 8, 2, 0, 0], [1, 9, 2, 0, 0, 0]])
+    errors = AUTOENCODER.reconstruction_error(OF_CODES, SRC, tgt)
+    surprise = surprise_at(tgt[:, 1:], AUTOENCODER.logits(OF_CODES, SRC, tgt[:, :-1]))
+    expected = [row[:n].mean() for row, n in zip(surprise, (5, 3, 2), strict=True)]
+    assert_close(errors, expected, 1e-14)

@@ -1,10 +1,12 @@
 """Interrupts, threads and forks while a training runs."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from npformer.runtime.forks import cached_property
 from npformer.runtime.interrupts import MOST, deferred_interrupts
 from npformer.text import CopyTask
 from npformer.training import StopSignals, load_checkpoint
+from tests.tools.fork_training import work, work_until
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
 
@@ -350,6 +353,26 @@ def test_a_property_that_another_thread_computes_is_computed_in_a_forked_process
     done.set()
     holder.join()
     assert code == 0
+
+
+PATIENCE = 120  # seconds after which a child counts as hanging
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_a_child_has_the_same_bits_beside_a_thread_that_trains(method):
+    wanted, stop = work(0), threading.Event()
+    thread = threading.Thread(target=work_until, args=(stop, 0))
+    thread.start()
+    try:
+        context = multiprocessing.get_context(method)
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            children = [pool.submit(work, 0) for _ in range(2)]
+            for child in children:
+                assert_array_equal(child.result(PATIENCE), wanted)
+    finally:
+        stop.set()
+        thread.join()
 
 
 @WITH_SIGNALS

@@ -159,6 +159,5 @@ def test_a_record_that_could_not_be_read_again_is_refused(path):
 def test_a_link_that_leads_to_itself_is_named(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(link)
-    message = "link is a link that leads to itself, expected a file"
-    refuses(ValueError, message, JsonLog, link)
+    refuses(ValueError, "link is a link that leads to itself, expected a file", JsonLog, link)
     assert link.is_symlink()

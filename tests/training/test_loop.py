@@ -247,8 +247,7 @@ def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path)
         init, loss_and_grad, count = MODEL.init, MODEL.loss_and_grad, MODEL.count
 
     trainer = Trainer(Mine(), Adam(0.01))
-    message = "the model is a Mine, expected a dataclass"
-    refuses(TypeError, message, fit, trainer, 2, save=tmp_path)
+    refuses(TypeError, "the model is a Mine, expected a dataclass", fit, trainer, 2, save=tmp_path)
     assert trainer.n_steps == 0
 
 
@@ -289,8 +288,7 @@ def test_a_signal_handler_that_steps_in_the_middle_of_a_save_is_refused(tmp_path
     trainer = make()
     fit(trainer, 2)
     monkeypatch.setattr("npformer.training.trainer.save_checkpoint", lambda *given: fit(trainer, 1))
-    message = "in the middle of a step or a save"
-    refuses(RuntimeError, message, trainer.save, tmp_path / "x")
+    refuses(RuntimeError, "in the middle of a step or a save", trainer.save, tmp_path / "x")
 
 
 def test_what_makes_no_sense_is_refused_before_the_first_step(tmp_path, monkeypatch):

@@ -59,8 +59,7 @@ def test_no_batches_are_refused_and_nothing_moves(trainer, unchanged):
 
     for none in ([], iter([]), zip()):
         refused("batches is empty, expected one or more tuples", batches=none)
-    message = "step got a batch and batches=…, expected one of them"
-    refused(message, SRC, TGT, batches=[(SRC, TGT)])
+    refused("step got a batch and batches=…, expected one of them", SRC, TGT, batches=[(SRC, TGT)])
 
 
 def test_batches_that_can_be_read_once_make_a_whole_step(trainer):
@@ -217,16 +216,14 @@ def test_a_model_needs_its_methods():
         def init(self, seed):
             return {"w": np.zeros(1)}
 
-    message = r"the model Model has no loss_and_grad\(\)"
-    refuses(TypeError, message, Trainer, Model(), SGD(0.1))
+    refuses(TypeError, r"the model Model has no loss_and_grad\(\)", Trainer, Model(), SGD(0.1))
     message = r"model is the class Transformer, expected Transformer\(…\)"
     refuses(TypeError, message, Trainer, Transformer, SGD(0.1))
 
 
 def test_a_source_that_is_too_long_is_noticed_before_the_step():
     model = Transformer(11, 11, **SIZES, max_len=3)
-    message = "src has length 4, expected at most max_len=3"
-    refuses(ValueError, message, model.count, TGT, TGT)
+    refuses(ValueError, "src has length 4, expected at most max_len=3", model.count, TGT, TGT)
     assert model.count(SRC, TGT) == 3
 
 

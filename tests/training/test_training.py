@@ -205,8 +205,7 @@ def test_data_that_is_not_finite_where_it_counts_is_named():
     message = r"the loss is nan; inputs\[0, 0, 0\] is nan\. .*Mask what is missing"
     is_refused(message, inputs, targets)
     inputs[1, 2, 1] = np.inf
-    message = r"; inputs\[1, 2, 1\] is inf where keep_mask is True\."
-    is_refused(message, inputs, targets, keep_mask)
+    is_refused(r"; inputs\[1, 2, 1\] is inf where keep_mask is True\.", inputs, targets, keep_mask)
     inputs[1, 2, 1] = 1
     targets[1, 0] = np.nan
     is_refused(r"; targets\[1, 0\] is nan\.", inputs, targets, keep_mask)
@@ -399,5 +398,4 @@ def test_a_batch_is_what_the_model_takes():
 
 @pytest.mark.parametrize("n_shards", [None, 1, 2])
 def test_a_batch_that_does_not_fit_together_is_refused_in_shards_too(n_shards):
-    message = "src has 5 rows, the target 3"
-    refuses(ValueError, message, make(n_shards=n_shards).step, SRC, TGT[:3])
+    refuses(ValueError, "src has 5 rows, the target 3", make(n_shards=n_shards).step, SRC, TGT[:3])
