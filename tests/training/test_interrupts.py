@@ -220,17 +220,11 @@ def test_an_interrupt_of_a_block_that_begins_leaves_the_number_of_threads(monkey
             assert real("get_num_threads")() == 2
 
 
-@pytest.mark.parametrize(
-    "tool",
-    [
-        ["interrupt_training.py", "--interrupts", "20"],
-        pytest.param(["fork_training.py", "--forks", "4"], marks=WITH_FORK),
-    ],
-)
-def test_interrupts_and_forks_at_random_moments(tool):
+@WITH_FORK
+@pytest.mark.parametrize(("tool", "n"), [("interrupts", 8), ("forks", 2)])
+def test_interrupts_and_forks_at_random_moments(tool, n):
     """In a process of its own: pytest would be interrupted, too, and forked."""
-    name, *arguments = tool
-    python(Path(__file__).parents[1] / "tools" / name, *arguments)
+    python(Path(__file__).parents[1] / f"tools/{tool[:-1]}_training.py", f"--{tool}", n)
 
 
 def test_six_threads_train_six_models_with_the_same_bits_as_one_after_the_other(two_threads):
