@@ -1,17 +1,22 @@
 """Programs with PyTorch's ``nn.Transformer``.
 
-Their state dicts load, compute the same, and are saved as they were.
+Their state dicts load, compute the same, loss and gradients too, and are saved as they were.
 """
+
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from oracles import assert_close
+from promises import assert_trees_close
 from refusals import refuses
 
-from npformer import Encoder, LanguageModel, pretrained, sinusoidal_encoding
+from npformer import Encoder, LanguageModel, pretrained, sinusoidal_encoding, tree
 from npformer.training import CheckpointError
 
 torch = pytest.importorskip("torch")
+functional = torch.nn.functional
 
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
 
@@ -41,11 +46,12 @@ class Program(torch.nn.Module):
         source = torch.where(is_padding[..., None], 0.0, source)
         target = self.tgt_embed(tgt) + self.positions(T)
         options = {"src_key_padding_mask": is_padding, "memory_key_padding_mask": is_padding}
+        options["tgt_key_padding_mask"] = tgt == 0
         return self.out(self.inner(source, target, tgt_mask=future(T), **options))
 
 
 def future(T):
-    return torch.nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
+    return torch.ones(T, T, dtype=torch.bool).triu(1)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -98,18 +104,41 @@ def assert_same_logits(program, state, names=NAMES, **settings):
     model, params, tokenizer = pretrained.load(state, names=names, **settings)
     assert tokenizer is None
     wanted = program(torch.tensor(SRC), torch.tensor(TGT)).detach().numpy()
-    np.testing.assert_allclose(model.logits(params, SRC, TGT), wanted, rtol=1e-10, atol=1e-12)
+    assert_close(model.logits(params, SRC, TGT), wanted, 1e-10)
     return model, params
 
 
-def test_a_transformer_without_biases_is_loaded():
-    program = noisy(Program(bias=False, **SMALL))
-    assert_same_logits(program, program.state_dict())
-
-
-def test_parameters_are_loaded_as_a_state_dict_is():
-    program = noisy(Program(**SMALL))
+@pytest.mark.parametrize("bias", [True, False])
+def test_parameters_are_loaded_as_a_state_dict_is(bias):
+    program = noisy(Program(bias=bias, **SMALL))
     assert_same_logits(program, dict(program.named_parameters()))
+
+
+ACTIVATIONS = {"relu": "relu", "gelu_erf": "gelu", "silu": functional.silu}
+ACTIVATIONS["gelu"] = partial(functional.gelu, approximate="tanh")
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_loss_and_all_parameter_gradients(norm, activation):
+    options = {"norm_first": norm == "pre", "activation": ACTIVATIONS[activation]}
+    program = noisy(Program(num_encoder_layers=2, num_decoder_layers=1, **options)).train()
+    tgt = np.array([[1, 3, 4, 5, 2], [1, 9, 8, 2, 0]])
+    ids = torch.tensor(tgt)
+    logits = program(torch.tensor(SRC), ids[:, :-1])
+    options = {"ignore_index": 0, "label_smoothing": 0.1}
+    their_loss = functional.cross_entropy(logits.mT, ids[:, 1:], **options)
+    their_loss.backward()
+
+    settings = {"n_heads": H, "norm": norm, "activation": activation, "dtype": "float64"}
+    load = partial(pretrained.load, names=NAMES, **settings)
+    model, params, _ = load(program.state_dict())
+    _, wanted, _ = load({name: x.grad for name, x in program.named_parameters()})
+    loss, grads, _ = model.loss_and_grad(params, SRC, tgt, label_smoothing=0.1)
+    assert_close(loss, their_loss.item(), 1e-10)
+    assert_trees_close(grads, wanted, 1e-10)
+    for path, grad in tree.leaves(grads):
+        assert np.abs(grad).max() > 1e-6 or path.endswith("bias"), path
 
 
 @pytest.mark.parametrize("is_named", [True, False])
@@ -201,7 +230,7 @@ def test_one_stack_is_what_the_caller_says(model):
     ids = np.array([[3, 4, 5, 1], [6, 7, 2, 8]])
     logits = ours.logits(params, ids) if is_language_model else ours.outputs(params, ids)
     wanted = program(torch.tensor(ids)).detach().numpy()
-    np.testing.assert_allclose(logits, wanted, rtol=1e-10, atol=1e-12)
+    assert_close(logits, wanted, 1e-10)
     message = r"has only the layers of an nn.TransformerEncoder, transformer_encoder"
     refuses(CheckpointError, message, pretrained.load, state, **options)
 
