@@ -176,8 +176,10 @@ class Bert(Family):
         theirs = getattr(tokenizer, "pad_id", None)
         if pad_id is None or theirs in (None, pad_id):
             return pad_id
-        instead = f"but the tokenizer pads with {theirs}, which is taken"
-        warn(f"config.json has pad_token_id={shown(pad_id)}, {instead}")
+        warn(
+            f"config.json has pad_token_id={shown(pad_id)}, "
+            f"but the tokenizer pads with {theirs}, which is taken"
+        )
         return theirs
 
     def extra_keys_for(self, model):
@@ -294,8 +296,10 @@ class Roberta(Bert):
             length = tensors[POSITION_TABLE].shape[0]
             n_rows = length + settings["pad_id"] + 1
             if check_int(key, config[key]) != n_rows:
-                rows = f"{n_rows}, the number of rows of {POSITION_TABLE}"
-                raise ValueError(f"config.json has {key}={shown(config[key])}, expected {rows}")
+                raise ValueError(
+                    f"config.json has {key}={shown(config[key])}, expected "
+                    f"{n_rows}, the number of rows of {POSITION_TABLE}"
+                )
             settings["max_len"] = length
         return settings
 

@@ -79,8 +79,10 @@ class Chat:
         check_tokenizer(tokenizer, model, is_fit, "a language model")
         self.context = model.max_len if context is None else check_int("context", context)
         if self.context > model.max_len:
-            most = f"at most {model.max_len}, the tokens that the model reads"
-            raise ValueError(f"context={context}, expected {most}")
+            raise ValueError(
+                f"context={context}, expected "
+                f"at most {model.max_len}, the tokens that the model reads"
+            )
         self.tokenizer = tokenizer
         self.model = model
         self.params = params
@@ -160,8 +162,10 @@ class Chat:
             n_forgotten += half
             ids = self._ids(turns)
         if len(ids) > longest:
-            expected = f"at most the {longest} that the model reads"
-            raise ValueError(f"this turn has {len(ids)} tokens, expected {expected}")
+            raise ValueError(
+                f"this turn has {len(ids)} tokens, expected "
+                f"at most the {longest} that the model reads"
+            )
         return ids, n_forgotten
 
     def _ids(self, turns):
@@ -181,8 +185,9 @@ def chat_text(tokenizer: Any, messages: list[dict]) -> str:
     if tokenizer.chat_templates:
         names = ", ".join(map(repr, tokenizer.chat_templates))
         what = f"the tokenizer has templates of chats with the names {names}, and no 'default'"
-        advice = "tokenizer.chat_template = tokenizer.chat_templates[…]"
-        raise ValueError(f"{what}: take one of them: {advice}")
+        raise ValueError(
+            f"{what}: take one of them: tokenizer.chat_template = tokenizer.chat_templates[…]"
+        )
     if None in (tokenizer.id_of(BEGIN), tokenizer.id_of(END)):
         what = f"the tokenizer has no template of a chat, nor {BEGIN} and {END}"
         raise ValueError(f"{what}: try npformer generate")

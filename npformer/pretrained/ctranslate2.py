@@ -93,8 +93,9 @@ def export(
     try:
         from ctranslate2 import specs
     except ImportError as error:
-        advice = "pip install ctranslate2"
-        raise ImportError(f"an export to CTranslate2 needs its package: {advice}") from error
+        raise ImportError(
+            "an export to CTranslate2 needs its package: pip install ctranslate2"
+        ) from error
     check(model, source_tokens, target_tokens)
     spec = specs.TransformerSpec.from_config(
         model.depths,
@@ -132,8 +133,9 @@ def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
             raise ValueError(f"{name}={shown(value)} cannot be exported, expected {expected}")
     check_expressed(model, {*SUPPORTED, *ALLOWED, *SHARED_SETTINGS})
     if not min(model.depths):
-        setting = f"n_layers={model.n_layers}"
-        raise ValueError(f"{setting} cannot be exported, expected at least one in each stack")
+        raise ValueError(
+            f"n_layers={model.n_layers} cannot be exported, expected at least one in each stack"
+        )
     check_each_has_a_name("source_tokens", source_tokens, model.src_vocab)
     check_each_has_a_name("target_tokens", target_tokens, model.tgt_vocab)
 
@@ -142,8 +144,10 @@ def check_each_has_a_name(argument, tokens, size):
     """Raise unless there are as many names as ids, no two of which are the same."""
     n_different = len(set(tokens))
     if n_different != size or len(tokens) != size:
-        names = f"{len(tokens)}, {n_different} of them different"
-        raise ValueError(f"{argument} are {names}, expected a name for each of {size} ids")
+        raise ValueError(
+            f"{argument} are {len(tokens)}, {n_different} of them different, "
+            f"expected a name for each of {size} ids"
+        )
 
 
 def fill(specs, spec, model, params):

@@ -168,8 +168,10 @@ class LanguageFamily(Family):
             if tokenizer.pad_id == pad_id and tokenizer.unk_id != pad_id:
                 return pad_id
             why = "texts have this token, too"
-        setting = f"pad_token_id={shown(pad_id)} is not hidden as padding"
-        warn(f"{setting}, as {why}; load(…, pad_id={shown(pad_id)}) hides it")
+        warn(
+            f"pad_token_id={shown(pad_id)} is not hidden as padding, "
+            f"as {why}; load(…, pad_id={shown(pad_id)}) hides it"
+        )
         return None
 
 

@@ -157,8 +157,9 @@ def weight_map(index: dict) -> dict[str, str]:
         raise ValueError(f"{INDEX_FILE} has no weight_map {what}")
     for place in places.values():
         if not isinstance(place, str) or Path(place).name != place:
-            there = f"{shown(place)} in its weight_map"
-            raise ValueError(f"{INDEX_FILE} has {there}, expected one {what}")
+            raise ValueError(
+                f"{INDEX_FILE} has {shown(place)} in its weight_map, expected one {what}"
+            )
     return places
 
 
@@ -173,8 +174,9 @@ def tensors_in(path: Path) -> Tensors:
         with path.open("rb") as file:
             is_pointer = file.read(len(POINTER)) == POINTER
         if is_pointer:
-            what = "is a pointer of git-lfs, not the weights"
-            raise ValueError(f"{path.name} {what}: git lfs pull brings them") from None
+            raise ValueError(
+                f"{path.name} is a pointer of git-lfs, not the weights: git lfs pull brings them"
+            ) from None
         raise ValueError(f"{path.name} is no safetensors file, or a damaged one: {error}") from None
     data = np.memmap(path, np.uint8, "r")
     begin = 8 + int(data[:8].view("<u8")[0])

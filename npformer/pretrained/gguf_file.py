@@ -147,13 +147,16 @@ def check_whole(about: dict) -> None:
     """Raise if the file is a part of a model, or has no tokenizer."""
     n_parts = about.get("split.count", 1)
     if n_parts != 1:
-        part = f"split.count={n_parts}: it is one of {n_parts} parts of a split GGUF file"
-        raise ValueError(f"{part}; llama-gguf-split --merge FIRST-PART NEW-FILE joins them")
+        raise ValueError(
+            f"split.count={n_parts}: it is one of {n_parts} parts of a split GGUF file; "
+            "llama-gguf-split --merge FIRST-PART NEW-FILE joins them"
+        )
     model = about.get("tokenizer.ggml.model", "none")
     if model in ("none", "no_vocab"):
-        setting = f"tokenizer.ggml.model={shown(about.get('tokenizer.ggml.model'))}"
-        advice = "convert the model with its tokenizer"
-        raise ValueError(f"{setting}: it has no tokenizer; {advice}")
+        raise ValueError(
+            f"tokenizer.ggml.model={shown(about.get('tokenizer.ggml.model'))}: "
+            "it has no tokenizer; convert the model with its tokenizer"
+        )
 
 
 def head_width(of_model: dict) -> Any:
@@ -176,8 +179,10 @@ def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
     if kind == "none":
         return rotation_of_llama3(of_model, by_pair) if is_divided else {}
     if is_divided:  # llama.cpp divides by both
-        both = f"rope_freqs.weight and rope.scaling.type={shown(kind)}"
-        raise ValueError(f"it has {both}, supported is one of them")
+        raise ValueError(
+            f"it has rope_freqs.weight and rope.scaling.type={shown(kind)}, "
+            "supported is one of them"
+        )
     factor = of_model.get("rope.scaling.factor", of_model.get("rope.scale_linear", 1.0))
     return {"rope_type": kind, "factor": factor}
 
@@ -257,13 +262,17 @@ def words_of(said: dict) -> Words:
     model = said.get("model")
     name = said.get("pre", "default")
     if model != "gpt2" or name not in (*WORDS, "default"):
-        given = f"tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(name)}"
         supported = " or ".join(map(repr, WORDS))
-        raise ValueError(f"it has {given}, supported is 'gpt2' with {supported}")
+        raise ValueError(
+            f"it has tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(name)}, "
+            f"supported is 'gpt2' with {supported}"
+        )
     if name == "default":
-        what = "it does not say how text is divided into words (tokenizer.ggml.pre)"
-        how = "divided as GPT-2 does, which may give other tokens"
-        warn(f"{what}: {how}. A newer llama.cpp converts it again")
+        warn(
+            "it does not say how text is divided into words (tokenizer.ggml.pre): "
+            "divided as GPT-2 does, which may give other tokens"
+            ". A newer llama.cpp converts it again"
+        )
         return WORDS["gpt-2"]
     return WORDS[name]
 
@@ -398,8 +407,9 @@ def tensors_at(stretches: list[Stretch], data: Any) -> Tensors:
             raise ValueError(f"it has two tensors with the name {name:.80}")
         tensor, n_bytes = tensor_at(stretch, data)
         if stretch.begin < end:
-            both = f"{last:.80} and {name:.80}"
-            raise ValueError(f"{both} have the same bytes of the file, expected their own")
+            raise ValueError(
+                f"{last:.80} and {name:.80} have the same bytes of the file, expected their own"
+            )
         tensors[name] = tensor
         last = name
         end = stretch.begin + n_bytes
@@ -418,8 +428,9 @@ def tensor_at(stretch: Stretch, data: Any) -> tuple[Stored, int]:
     width = shape[-1] // block * size if shape else 0  # bytes of a row
     n_bytes = math.prod(shape[:-1]) * width
     if not shape or shape[-1] % block or begin + n_bytes > len(data):
-        what = f"{name:.80} of shape {shape} does not lie in the file"
-        raise ValueError(f"{what}: it is cut off or damaged")
+        raise ValueError(
+            f"{name:.80} of shape {shape} does not lie in the file: it is cut off or damaged"
+        )
     blocks = data[begin : begin + n_bytes].reshape(*shape[:-1], width)
 
     def rows(part):
@@ -436,8 +447,9 @@ def dequantised(name: str, data: Any, kind: Any) -> Any:
     try:
         return gguf.quants.dequantize(data, kind)
     except NotImplementedError:
-        how = f"{name:.80} is quantised as {kind.name}"
-        raise ValueError(f"{how}, which is not supported") from None
+        raise ValueError(
+            f"{name:.80} is quantised as {kind.name}, which is not supported"
+        ) from None
 
 
 def import_gguf() -> Any:

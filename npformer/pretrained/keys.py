@@ -122,8 +122,7 @@ def check_keys(about: dict, rules: Rules, file: str) -> None:
             raise ValueError(f"{file} has {setting}, supported is {supported}")
         ignored.append(setting)
     if ignored:
-        what = f"keys that npformer does not read: {listed(ignored)}"
-        warn(f"{file} has {what}. Results may differ")
+        warn(f"{file} has keys that npformer does not read: {listed(ignored)}. Results may differ")
 
 
 def check_complete(about: dict, keys: Iterable[str], file: str) -> None:

@@ -164,8 +164,9 @@ def _pair_in(place, merge, vocabulary):
     """The two tokens of a pair, such as "t h"."""
     tokens = tuple(merge.split(" ")) if isinstance(merge, str) else ()
     if len(tokens) != 2:
-        expected = "expected two tokens with a space between them"
-        raise ValueError(f"{place} is {shown(merge)}, {expected}")
+        raise ValueError(
+            f"{place} is {shown(merge)}, expected two tokens with a space between them"
+        )
     for token in tokens:
         if token not in vocabulary:
             raise ValueError(f"{place} has {shown(token)}, expected a token of the vocabulary")

@@ -111,8 +111,9 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
             raise ValueError(f"it cannot be read: {error}") from error
         except (KeyError, IndexError, AttributeError) as error:
             # Settings have other types than are expected.
-            reason = f"{type(error).__name__} {error}"
-            raise ValueError(f"something is missing, or has another form: {reason}") from error
+            raise ValueError(
+                f"something is missing, or has another form: {type(error).__name__} {error}"
+            ) from error
 
 
 def load_merged(path: Any) -> Loaded:
@@ -137,8 +138,10 @@ def _load(path, names, kind, settings):
     if names is not None:
         raise ValueError("names are given, expected None for a model with config.json")
     if kind is not None:
-        expected = "None for a model with config.json, which says what it is"
-        raise ValueError(f"model={shown(kind)}, expected {expected}")
+        raise ValueError(
+            f"model={shown(kind)}, expected "
+            "None for a model with config.json, which says what it is"
+        )
     loaded = _load_model(contents, settings)
     if loaded.tokenizer is None:
         warn_of_others(path)
@@ -153,8 +156,9 @@ def _load_state(tensors, names, kind, settings):
     naming = naming_of_state(modules, tensors, kind)
     ours, tensors = naming.from_state(tensors)
     if "n_heads" not in settings:
-        shapes = "the shapes of a state dict do not show the number of heads"
-        raise ValueError(f"{shapes}: give n_heads=…")
+        raise ValueError(
+            "the shapes of a state dict do not show the number of heads: give n_heads=…"
+        )
     model, params = built(naming, ours, tensors, settings)
     return Loaded(model, params, tokenizer=None)
 
@@ -197,5 +201,7 @@ def warn_of_tokens_without_vectors(tokenizer, model):
     """Warn if a text may have a token that the model does not know, which then refuses the text."""
     n_vectors = getattr(model, "vocab", None)
     if n_vectors is not None and len(tokenizer) > n_vectors:
-        tokens = f"{len(tokenizer):,} tokens, and the model vectors of {n_vectors:,}"
-        warn(f"the tokenizer has {tokens}: texts with one of the others are refused")
+        warn(
+            f"the tokenizer has {len(tokenizer):,} tokens, and the model vectors of {n_vectors:,}: "
+            "texts with one of the others are refused"
+        )

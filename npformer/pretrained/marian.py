@@ -143,9 +143,10 @@ class Marian(Family):
         tensors = super().write(model, params)
         bias = tensors["final_logits_bias"][-1]
         if not bias <= BEGIN_LOGIT / 2:
-            begin = "the last token is left out, as the begin token"
-            wanted = f"expected {BEGIN_LOGIT:g}, as load gives it, so that it is never predicted"
-            raise ValueError(f"{begin}, but its output.bias is {bias:g}, {wanted}")
+            raise ValueError(
+                f"the last token is left out, as the begin token, but its output.bias is {bias:g}, "
+                f"expected {BEGIN_LOGIT:g}, as load gives it, so that it is never predicted"
+            )
         name = "shared.weight" if model.tie_embeddings else "decoder.embed_tokens.weight"
         table = tensors[name].copy()
         table[model.pad_id] = table[-1]  # with which translations begin there
@@ -186,8 +187,9 @@ class Marian(Family):
     def extra_keys_for(self, model):
         """What ``extra_settings_from`` reads, and what the decoder shares with the encoder."""
         if model.pad_id is None:
-            begin = "a translation begins with the vector of the padding"
-            raise ValueError(f"pad_id=None, expected an id: {begin}")
+            raise ValueError(
+                "pad_id=None, expected an id: a translation begins with the vector of the padding"
+            )
         n_encoder, n_decoder = model.depths
         n_target = model.tgt_vocab - 1
         return {

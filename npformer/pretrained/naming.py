@@ -45,8 +45,7 @@ class Naming:
         """
         for name, value in self.constants.items():
             if getattr(model, name) != value:
-                setting = f"{name}={shown(getattr(model, name))}"
-                raise ValueError(f"{setting}, expected {shown(value)}")
+                raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
         check_expressed(model, {*expressed, *self.constants, *SHARED_SETTINGS})
 
     def names_of(self, model: Any) -> dict:
@@ -98,8 +97,10 @@ class Naming:
         shapes = model.shapes()
         check_names(self.named_views(model, shapes), tensors, self.advice(model, tensors))
         if again is not None and not again.equals(tensors[embedding]):
-            both = f"its settings say that {output} is {embedding}, and their numbers differ"
-            raise ValueError(f"{both}; {self.how_to_untie}")
+            raise ValueError(
+                f"its settings say that {output} is {embedding}, and their numbers differ; "
+                f"{self.how_to_untie}"
+            )
         # One array has larger pages of memory than many.
         params = tree.view_as(np.empty(tree.count(shapes), dtype), shapes)
         for name, out in self.named_views(model, params):

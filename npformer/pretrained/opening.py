@@ -90,9 +90,10 @@ def opened(path: Path) -> Contents:
 def opened_folder(path: Path) -> Contents:
     """What a folder of transformers holds, or one with a GGUF file."""
     if (path / "adapter_config.json").is_file():
-        merging = "merge_and_unload() of peft, then save_pretrained(…)"
-        what = "it holds adapters, which are not read"
-        raise ValueError(f"adapter_config.json: {what}; {merging} makes one folder with the model")
+        raise ValueError(
+            "adapter_config.json: it holds adapters, which are not read; "
+            "merge_and_unload() of peft, then save_pretrained(…) makes one folder with the model"
+        )
     if not (path / "config.json").is_file():
         return read_gguf(path / only_gguf(path))
     check_finished(path)
@@ -149,8 +150,8 @@ def check_not_quantised(config: dict, tensors: dict) -> None:
         if not endings:
             return
         how = QUANTISED[endings[0]]
-    advice = "load the model that was quantised, a GGUF file of it, or what dequantize() of"
     raise ValueError(
         f"its weights are quantised: quantization_config is of {how}, supported are floats; "
-        f"{advice} transformers saves"
+        "load the model that was quantised, a GGUF file of it, or what dequantize() of "
+        "transformers saves"
     )

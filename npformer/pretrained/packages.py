@@ -89,8 +89,10 @@ def download(package: Package, folder: Path) -> None:
         with own.open("rb") as file:
             check = hashlib.file_digest(file, "sha256").hexdigest()
         if check != package.sha256:
-            what = f"{package.requirement} is not the package expected, and was not kept"
-            raise ValueError(f"{what}: SHA-256 {check}")
+            raise ValueError(
+                f"{package.requirement} is not the package expected, and was not kept: "
+                f"SHA-256 {check}"
+            )
         wheel.unlink()
         wheels.rmdir()
         if own.suffix == ".zip":
@@ -105,5 +107,7 @@ def run_pip(*arguments):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
-        advice = "PIP_INDEX_URL, or pip config, names a mirror"
-        raise OSError(f"pip has not downloaded it: {lines[-1].removeprefix('ERROR: ')}; {advice}")
+        raise OSError(
+            f"pip has not downloaded it: {lines[-1].removeprefix('ERROR: ')}; "
+            "PIP_INDEX_URL, or pip config, names a mirror"
+        )

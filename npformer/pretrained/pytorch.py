@@ -81,10 +81,10 @@ def naming_of_state(modules, tensors, model):
         expected = "nf.Transformer, nf.LanguageModel, nf.Encoder or None"
         raise ValueError(f"model={shown(model)}, expected {expected}")
     if len(stacks) == 1:
-        layers = f"the layers of an nn.TransformerEncoder, {stacks[0]:.80}layers"
-        which = "model=nf.LanguageModel if a mask hides the future, or else model=nf.Encoder"
         raise ValueError(
-            f"it has only {layers}, and no nn.Transformer with a decoder: give {which}"
+            f"it has only the layers of an nn.TransformerEncoder, {stacks[0]:.80}layers, "
+            "and no nn.Transformer with a decoder: give "
+            "model=nf.LanguageModel if a mask hides the future, or else model=nf.Encoder"
         )
     return PyTorch(modules, prefix_of_transformer(stacks))
 
@@ -95,8 +95,9 @@ def prefix_of_transformer(stacks):
         prefix = stack.removesuffix("encoder.")
         if stack.endswith("encoder.") and f"{prefix}decoder." in stacks:
             return prefix
-    expected = "an encoder and a decoder in one module"
-    raise ValueError(f"its layers are {listed(stacks)}, expected {expected}")
+    raise ValueError(
+        f"its layers are {listed(stacks)}, expected an encoder and a decoder in one module"
+    )
 
 
 class PyTorch(Naming):
@@ -161,9 +162,10 @@ class PyTorch(Naming):
         others = listed(sorted(name for name in tensors if not name.startswith(self.inside)))
         missing = [name for name in self.outside if name not in self.names]
         if missing:
-            example = f'names={{"{self.outside[0]}": "src_embed", …}}'
-            advice = f"give the modules of the tensors {others}, as {example}"
-            raise ValueError(f"names lacks {', '.join(missing)}: {advice}")
+            raise ValueError(
+                f"names lacks {', '.join(missing)}: give the modules of the tensors {others}, as "
+                f'names={{"{self.outside[0]}": "src_embed", …}}'
+            )
         places = {*tensors, *(name.removesuffix(".weight") for name in tensors)}
         unknown = [name for name in self.heads if name not in places]
         if unknown:
@@ -199,9 +201,11 @@ class PyTorch(Naming):
                 kinds[name] = kind_of_sines(x)
         others = sorted(name for name, kind in kinds.items() if kind is None)
         if others:
-            learned = 'learned positions are named, as names={"source_positions": …}'
-            advice = f"{learned}; leave out masks and other constants"
-            raise ValueError(f"names says nothing of {listed(others)}: {advice}")
+            raise ValueError(
+                f"names says nothing of {listed(others)}: "
+                'learned positions are named, as names={"source_positions": …}; '
+                "leave out masks and other constants"
+            )
         return kinds
 
     def _biases_missing_in(self, tensors):
@@ -252,9 +256,11 @@ class PyTorch(Naming):
             raise ValueError(f"a {kind} is no nn.Transformer, expected a Transformer")
         self.check_settings(model, EXPRESSED)
         if model.activation not in TORCH_ACTIVATIONS or model.positions not in TORCH_POSITIONS:
-            settings = f"activation={model.activation!r}, positions={model.positions!r}"
-            expected = f"one of {TORCH_ACTIVATIONS} and one of {TORCH_POSITIONS}"
-            raise ValueError(f"{settings}, expected {expected}, as an nn.Transformer has")
+            raise ValueError(
+                f"activation={model.activation!r}, positions={model.positions!r}, "
+                f"expected one of {TORCH_ACTIVATIONS} and one of {TORCH_POSITIONS}, "
+                "as an nn.Transformer has"
+            )
 
     def for_file(self, tensors, model):
         """The tensors by the names of a state dict."""
@@ -304,9 +310,9 @@ class PyTorchEncoder(PyTorch):
         output = self.names.get("output")
         if self.model is LanguageModel:
             if f"{output}.bias" in tensors:
-                advice = "load it as an Encoder, or leave the bias out if it is 0"
                 raise ValueError(
-                    f"{output}.bias: the output of a LanguageModel has no bias; {advice}"
+                    f"{output}.bias: the output of a LanguageModel has no bias; "
+                    "load it as an Encoder, or leave the bias out if it is 0"
                 )
             return settings | {"tie_embeddings": output is None}
         if output is None:

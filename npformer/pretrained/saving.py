@@ -69,8 +69,10 @@ def save(
     path = path_to_replace(path, "a folder" if names is None else "a file")
     if tokenizer is not None and not isinstance(tokenizer, Tokens):
         kind = type(tokenizer).__name__
-        expected = "one that npformer.pretrained.load has returned, Characters or Pieces"
-        raise TypeError(f"tokenizer is a {kind}, expected {expected}")
+        raise TypeError(
+            f"tokenizer is a {kind}, expected "
+            "one that npformer.pretrained.load has returned, Characters or Pieces"
+        )
     try:
         if names is None:
             _save_folder(path, model, params, tokenizer)
@@ -128,8 +130,10 @@ def check_padding_is_no_end(model, tokenizer):
     """Raise if ``load`` would read the padding of a language model as the end of a text."""
     end = tokenizer.eos_id
     if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
-        what = "the tokenizer's end token, which ``load`` reads in a text"
-        raise ValueError(f"pad_id={end} is {what}: expected None")
+        raise ValueError(
+            f"pad_id={end} is the tokenizer's end token, which ``load`` reads in a text: "
+            "expected None"
+        )
 
 
 def files_of_texts(files, tokenizer, path):

@@ -111,8 +111,9 @@ def sentence_texts(files: Files) -> SentenceTexts:
         longest = json_or_empty(files, "tokenizer_config.json").get("model_max_length")
     is_number = isinstance(longest, (int, float)) and not isinstance(longest, bool)
     if longest is not None and not (is_number and longest >= 1):
-        setting = f"max_seq_length or model_max_length={shown(longest)}"
-        raise ValueError(f"{setting}, expected a number of tokens")
+        raise ValueError(
+            f"max_seq_length or model_max_length={shown(longest)}, expected a number of tokens"
+        )
     prompts = of_all.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         isinstance(text, str | None) for text in prompts.values()
@@ -140,13 +141,16 @@ def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tens
     modes = _modes(about, pooling.folder)
     texts = sentence_texts(files)  # raises also where no tokenizer prepares the texts
     if about.get("include_prompt") is False and any(texts.prompts.values()):
-        supported = "supported is True where there are prompts"
-        raise ValueError(f"{pooling.folder}: include_prompt=False, {supported}")
+        raise ValueError(
+            f"{pooling.folder}: include_prompt=False, supported is True where there are prompts"
+        )
     maps, tensors = _maps(folder, after, width * len(modes))
     similarity = json_or_empty(files, PROMPTS_FILE).get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
-        setting = f"{PROMPTS_FILE}: similarity_fn_name={shown(similarity)}"
-        raise ValueError(f"{setting}, supported is 'cosine'; delete the key if the cosine will do")
+        raise ValueError(
+            f"{PROMPTS_FILE}: similarity_fn_name={shown(similarity)}, "
+            "supported is 'cosine'; delete the key if the cosine will do"
+        )
     # The output layer, if there is one, is not used: the class is that of the model without one.
     keys = {"architectures": [], "pooling": {"pooling_mode": modes}, "after_pooling": maps}
     return keys, tensors
@@ -155,11 +159,15 @@ def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tens
 def _check_order(modules):
     """Raise unless there is a model, and then a pooling, before other modules; or none at all."""
     if modules and modules[0] != Module("Transformer", ""):
-        first = f"{shown(modules[0].kind)} in {shown(modules[0].folder)}"
-        raise ValueError(f"{MODULES_FILE} begins with {first}, supported is Transformer in ''")
+        raise ValueError(
+            f"{MODULES_FILE} begins with {shown(modules[0].kind)} in {shown(modules[0].folder)}, "
+            "supported is Transformer in ''"
+        )
     if len(modules) > 1 and modules[1].kind != "Pooling":
-        after = f"{shown(modules[1].kind)} after the Transformer"
-        raise ValueError(f"{MODULES_FILE} has {after}, supported is Pooling")
+        raise ValueError(
+            f"{MODULES_FILE} has {shown(modules[1].kind)} after the Transformer, "
+            "supported is Pooling"
+        )
 
 
 def _maps(folder, modules, width):
@@ -260,8 +268,10 @@ def _map(module, folder, width):
 
 def _tensors(folder, prefix):
     if not (folder / TENSORS_FILE).is_file():
-        others = "weights in other files, such as pytorch_model.bin, are not read"
-        raise ValueError(f"{folder.name} has no {TENSORS_FILE}; {others}")
+        raise ValueError(
+            f"{folder.name} has no {TENSORS_FILE}; "
+            "weights in other files, such as pytorch_model.bin, are not read"
+        )
     return {name.removeprefix(prefix): x for name, x in tensors_in(folder / TENSORS_FILE).items()}
 
 

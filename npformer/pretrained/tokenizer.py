@@ -160,8 +160,10 @@ def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> No
     if tokenizer is None:
         beside = "without"
         advice = ": copy tokenizer.json and tokenizer_config.json into its folder"
-    what = f"the model is of the kind {kind}, {beside} a tokenizer"
-    raise ValueError(f"{what}: expected a tokenizer and {expected}{advice}")
+    raise ValueError(
+        f"the model is of the kind {kind}, {beside} a tokenizer: "
+        f"expected a tokenizer and {expected}{advice}"
+    )
 
 
 def tokenizer_of(files: Files, config: dict, family: Family) -> Any:
@@ -248,8 +250,10 @@ def _add_tokens(inner, about, n_vectors):
     for id_, token in new.items():
         number = inner.token_to_id(token["content"])
         if number != id_:
-            what = f"the added token {shown(token['content'])} has the id {id_}"
-            raise ValueError(f"{what}, expected {number}, the next of the vocabulary")
+            raise ValueError(
+                f"the added token {shown(token['content'])} has the id {id_}, "
+                f"expected {number}, the next of the vocabulary"
+            )
     for text, form in special_tokens(about).items():
         has_id = inner.token_to_id(text) is not None
         if text not in there and (has_id or inner.get_vocab_size() < n_vectors):

@@ -64,8 +64,10 @@ def warn_of_others(folder: Path) -> None:
     advice = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers"
     for name in FILES_OF_OTHER_KINDS:
         if (folder / name).exists():
-            what = f"{name} is not read, so there is no tokenizer"
-            warn(f"{what}; npformer reads tokenizer.json: {advice} writes it")
+            warn(
+                f"{name} is not read, so there is no tokenizer; "
+                f"npformer reads tokenizer.json: {advice} writes it"
+            )
 
 
 def about_tokens(files: Files) -> dict:
@@ -135,8 +137,10 @@ def templates_in(value: Any) -> dict[str, str]:
         if isinstance(text, str):
             texts[name] = text
         else:
-            what = f"the template of chats {shown(name)} in tokenizer_config.json"
-            warn(f"{what} is left out, as it has no text")
+            warn(
+                f"the template of chats {shown(name)} in tokenizer_config.json "
+                "is left out, as it has no text"
+            )
     return texts
 
 

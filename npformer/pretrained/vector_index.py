@@ -30,8 +30,9 @@ class VectorIndex:
         if path.exists():
             arrays, info = load_checkpoint(path)
             if info.get(OF_MODEL) != of_model:
-                advice = "choose another --index, or delete it"
-                raise CheckpointError(f"{path} has no vectors of this model: {advice}")
+                raise CheckpointError(
+                    f"{path} has no vectors of this model: choose another --index, or delete it"
+                )
             keys = map(bytes, arrays["keys"])
             self.by_key = dict(zip(keys, arrays["vectors"], strict=True))
 
