@@ -11,10 +11,9 @@ from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import (
     check_supported,
-    harmless,
+    parse_rules,
+    parse_settings,
     parse_table,
-    read,
-    settings_and_defaults,
     warned_unless,
 )
 from npformer.pretrained.sentences import pooling_of, their_pooling
@@ -29,7 +28,27 @@ TASKS: dict[str, dict] = {
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json need not say
 POSITION_TABLE = "embeddings.position_embeddings.weight"
-TASK_KEYS = read("id2label num_labels problem_type tie_word_embeddings pooling")
+TASK_KEYS = parse_rules("read id2label num_labels problem_type tie_word_embeddings pooling")
+
+BERT_SETTINGS = """
+    n_types        type_vocab_size               2
+    eps            layer_norm_eps                1e-12
+    activation     hidden_act                    "gelu"
+    dropout        hidden_dropout_prob           0.1
+    inner_dropout  attention_probs_dropout_prob  0.1
+    pad_id         pad_token_id                  0
+    """
+OF_ALL = f"""
+    -  tie_word_embeddings  true
+    {LIKE_2017}
+    positions         =  "learned"
+    norm              =  "post"
+    scale_embeddings  =  false
+    embedding_norm    =  true
+    n_inputs          =  null
+
+    =  position_embedding_type  "absolute"
+    """
 
 
 class Bert(Family):
@@ -56,25 +75,7 @@ class Bert(Family):
         after_pooling.{}               after_pooling.{}
         output                         classifier
         """)
-    settings, defaults = settings_and_defaults(
-        SIZES,
-        """
-        n_types        type_vocab_size               2
-        eps            layer_norm_eps                1e-12
-        activation     hidden_act                    "gelu"
-        dropout        hidden_dropout_prob           0.1
-        inner_dropout  attention_probs_dropout_prob  0.1
-        pad_id         pad_token_id                  0
-        """,
-    )
-    defaults |= {"tie_word_embeddings": True}
-    constants = LIKE_2017 | {
-        "positions": "learned",
-        "norm": "post",
-        "scale_embeddings": False,
-        "embedding_norm": True,
-        "n_inputs": None,
-    }
+    settings, defaults, constants, supported = parse_settings(SIZES, BERT_SETTINGS, OF_ALL)
     extra_settings = (
         "task",
         "n_outputs",
@@ -84,11 +85,10 @@ class Bert(Family):
         "pooler",
         "tie_embeddings",
     )
-    supported = {"position_embedding_type": "absolute"}
     # Sizes of the pooler of Google's program, which the library transformers does not read, either.
-    other_keys = TASK_KEYS | harmless("""
-        directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-        pooler_size_per_head pooler_type
+    other_keys = TASK_KEYS | parse_rules("""
+        harmless  directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+        harmless  pooler_size_per_head pooler_type
         """)
     prefix = "bert."
     heads: tuple[str, ...] = ("cls", "classifier")
@@ -261,10 +261,17 @@ class Roberta(Bert):
     name, title = "roberta", "Roberta"
     names = Bert.names | {"words.hidden": "lm_head.dense", "words.norm": "lm_head.layer_norm"}
     names_of_classifier = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
-    settings = {ours: key for ours, key in Bert.settings.items() if ours != "activation"}
-    defaults = Bert.defaults | {"pad_token_id": 1}
-    constants = Bert.constants | {"counted_positions": True, "activation": "gelu_erf"}
-    supported = Bert.supported | {"hidden_act": "gelu"}
+    settings, defaults, constants, supported = parse_settings(
+        SIZES,
+        BERT_SETTINGS,
+        OF_ALL,
+        """
+        -                  pad_token_id  1
+        counted_positions  =             true
+        activation         =             "gelu_erf"
+        =                  hidden_act    "gelu"
+        """,
+    )
     prefix = "roberta."
     heads = ("lm_head", "classifier")
     output_of_words, bias_of_words = "lm_head.decoder", "lm_head.bias"
@@ -340,7 +347,8 @@ class DistilBert(Bert):
         after_pooling.{}               after_pooling.{}
         output                         classifier
         """)
-    settings, defaults = settings_and_defaults("""
+    settings, defaults, constants, supported = parse_settings(
+        """
         vocab          vocab_size
         d_model        dim
         n_heads        n_heads
@@ -351,11 +359,16 @@ class DistilBert(Bert):
         dropout        dropout                  0.1
         inner_dropout  attention_dropout        0.1
         pad_id         pad_token_id             0
-        """)
-    defaults |= {"tie_word_embeddings": True}
-    constants = Bert.constants | {"n_types": 0, "eps": 1e-12, "pooler_activation": "relu"}
+        """,
+        OF_ALL,
+        """
+        n_types            =  0
+        eps                =  1e-12
+        pooler_activation  =  "relu"
+        """,
+    )
     # The table of positions is stored, however it was made.
-    other_keys = TASK_KEYS | harmless("sinusoidal_pos_embds tie_weights_")
+    other_keys = TASK_KEYS | parse_rules("harmless sinusoidal_pos_embds tie_weights_")
     prefix = "distilbert."
     heads = ("vocab_", "pre_classifier", "classifier")
     output_of_words, bias_of_words = "vocab_projector", "vocab_projector.bias"

@@ -13,8 +13,8 @@ from npformer.pretrained.keys import (
     check_complete,
     check_keys,
     check_supported,
+    parse_rules,
     parse_table,
-    read,
     refused_unless,
 )
 from npformer.pretrained.naming import Naming
@@ -38,13 +38,13 @@ SIZES = """
     d_ff      intermediate_size
     max_len   max_position_embeddings
     """
-LIKE_2017 = {
-    "norm_type": "layer_norm",
-    "bias": True,
-    "n_kv_heads": None,
-    "window": None,
-    "rotary": None,
-}
+LIKE_2017 = """
+    norm_type   =  "layer_norm"
+    bias        =  true
+    n_kv_heads  =  null
+    window      =  null
+    rotary      =  null
+    """
 
 
 class Family(Naming):
@@ -69,11 +69,11 @@ class Family(Naming):
 
     def rules(self, config: dict) -> Rules:
         """What each key of config.json means, in a file of this family."""
-        rules = CONFIG_KEYS | self.other_keys | refused_unless(self.supported)
-        rules |= read(" ".join(self.settings.values()))
+        table = CONFIG_KEYS | self.other_keys | refused_unless(self.supported)
+        table |= parse_rules(f"read {' '.join(self.settings.values())}")
         if self.architectures:
-            rules |= refused_unless({"architectures": tuple([name] for name in self.architectures)})
-        return rules | self.extra_rules(self.defaults | config)
+            table |= refused_unless({"architectures": tuple([name] for name in self.architectures)})
+        return table | self.extra_rules(self.defaults | config)
 
     def extra_rules(self, config: dict) -> Rules:
         """What of this depends on other keys."""

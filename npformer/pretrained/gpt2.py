@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019)."""
 
 from npformer.pretrained.family import LIKE_2017, LanguageFamily
-from npformer.pretrained.keys import harmless, parse_table, settings_and_defaults, warned_unless
+from npformer.pretrained.keys import parse_rules, parse_settings, parse_table, warned_unless
 
 
 class GPT2(LanguageFamily):
@@ -23,7 +23,9 @@ class GPT2(LanguageFamily):
         layers.norm                    ln_f
         output                         lm_head
         """)
-    settings, defaults = settings_and_defaults("""
+    settings, defaults, constants, supported = parse_settings(
+        LIKE_2017,
+        """
         vocab           vocab_size
         d_model         n_embd
         n_heads         n_head
@@ -36,12 +38,18 @@ class GPT2(LanguageFamily):
         inner_dropout   attn_pdrop           0.1
         tie_embeddings  tie_word_embeddings  true
         pad_id          pad_token_id         null
-        """)
-    constants = LIKE_2017 | {"positions": "learned", "norm": "pre", "scale_embeddings": False}
-    supported = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
-    other_keys = harmless("""
-        n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout
-        summary_proj_to_labels summary_type summary_use_proj
+
+        positions         =  "learned"
+        norm              =  "pre"
+        scale_embeddings  =  false
+
+        =  scale_attn_weights               true
+        =  scale_attn_by_inverse_layer_idx  false
+        """,
+    )
+    other_keys = parse_rules("""
+        harmless  n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout
+        harmless  summary_proj_to_labels summary_type summary_use_proj
         """)
     prefix = "transformer."
     unneeded = r".*\.attn\.(masked_)?bias"  # constants that older files hold

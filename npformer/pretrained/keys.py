@@ -15,6 +15,7 @@ from npformer.checks import shown, warn
 
 Rules = dict[str, "Rule"]
 MOST_NAMES = 6  # in an error
+SILENT = "read", "harmless"  # kinds of keys that need no particular value
 
 
 class Rule(NamedTuple):
@@ -24,14 +25,23 @@ class Rule(NamedTuple):
     values: tuple = ()  # those that are supported, or usual
 
 
-def read(keys: str) -> Rules:
-    """The keys, in one text, are read."""
-    return dict.fromkeys(keys.split(), Rule("read"))
+def parse_rules(text: str) -> Rules:
+    r"""What a text says of keys, in lines: "read" or "harmless" with some keys, or "refused" or
+    "warned" with a key and its supported or usual values in JSON, "1 or 2". "a.*" stands for all
+    keys that begin with "a.".
 
-
-def harmless(keys: str) -> Rules:
-    """The keys, in one text, change no number; "a.*" stands for all that begin with "a."."""
-    return dict.fromkeys(keys.split(), Rule("harmless"))
+    >>> parse_rules("harmless use_cache\nrefused logit_scale 1.0")["logit_scale"]
+    Rule(kind='refused', values=(1.0,))
+    """
+    table: Rules = {}
+    for line in text.strip().splitlines():
+        kind, words = line.split(maxsplit=1)
+        if kind in SILENT:
+            table |= dict.fromkeys(words.split(), Rule(kind))
+        else:
+            key, value = words.split(maxsplit=1)
+            table[key] = Rule(kind, tuple(map(json.loads, value.split(" or "))))
+    return table
 
 
 def refused_unless(values: dict[str, Any]) -> Rules:
@@ -44,24 +54,11 @@ def warned_unless(values: dict[str, Any]) -> Rules:
     return _with_values("warned", values)
 
 
-def in_lines(text: str) -> dict[str, Any]:
-    r"""Keys with the value that each may have, in JSON, one key in a line.
-
-    >>> in_lines("logit_scale 1.0\nuse_alibi false")
-    {'logit_scale': 1.0, 'use_alibi': False}
-    """
-    values = {}
-    for line in text.strip().splitlines():
-        key, value = line.split(maxsplit=1)
-        values[key] = json.loads(value)
-    return values
-
-
 def _with_values(kind, values):
-    rules = {}
+    table = {}
     for key, value in values.items():
-        rules[key] = Rule(kind, value if isinstance(value, tuple) else (value,))
-    return rules
+        table[key] = Rule(kind, value if isinstance(value, tuple) else (value,))
+    return table
 
 
 UNKNOWN = Rule("warned")
@@ -84,37 +81,59 @@ def parse_table(text: str) -> dict[str, str]:
     return names
 
 
-def settings_and_defaults(*tables: str) -> tuple[dict[str, str], dict[str, Any]]:
-    r"""Settings of ours with the keys of theirs, and what these mean where they are missing.
+class Settings(NamedTuple):
+    """What config.json says of the models of a family."""
 
-    A line has a setting and its key, and then a value in JSON if a file need not have the key.
+    keys: dict[str, str]  # settings of ours, and the keys of theirs
+    defaults: dict[str, Any]  # what keys of theirs mean where they are missing
+    constants: dict[str, Any]  # settings that all models have
+    supported: dict[str, Any]  # keys of theirs that may have one value only
 
-    >>> settings_and_defaults("vocab vocab_size\nd_ff n_inner null")
-    ({'vocab': 'vocab_size', 'd_ff': 'n_inner'}, {'n_inner': None})
+
+def parse_settings(*tables: str) -> Settings:
+    r"""What tables say of settings of ours, keys of theirs, and values in JSON.
+
+    A line has a setting and its key, and then the value that the key means where it is missing; the
+    setting is "-" if no single one has the value of the key. With "=" in place of the key, all
+    models have the setting. With "=" in place of the setting, the key may have this value only. A
+    later line for a setting takes the place of an earlier one.
+
+    >>> keys, defaults, constants, supported = parse_settings("vocab n\nd_ff m null\neps = 0.1")
+    >>> keys, defaults, constants
+    ({'vocab': 'n', 'd_ff': 'm'}, {'m': None}, {'eps': 0.1})
     """
-    settings: dict[str, str] = {}
-    defaults: dict[str, Any] = {}
-    for text in tables:
-        for line in text.strip().splitlines():
-            ours, key, *values = line.split()
-            settings[ours] = key
-            if values:
-                defaults[key] = json.loads(values[0])
-    return settings, defaults
+    settings = Settings({}, {}, {}, {})
+    lines = "\n".join(tables).splitlines()
+    for line in filter(str.strip, lines):
+        ours, key, *values = line.split()
+        value = json.loads(values[0]) if values else None
+        if ours == "=":
+            settings.supported[key] = value
+            continue
+        settings.keys.pop(ours, None)
+        settings.constants.pop(ours, None)
+        if key == "=":
+            settings.constants[ours] = value
+            continue
+        if ours != "-":
+            settings.keys[ours] = key
+        if values:
+            settings.defaults[key] = value
+    return settings
 
 
-def check_keys(about: dict, rules: Rules, file: str) -> None:
-    """Raise if a file says something that is not supported; warn of what it says that is not read.
+def check_keys(about: dict, table: Rules, file: str) -> None:
+    r"""Raise if a file says something that is not supported; warn of what it says that is not read.
 
-    >>> rules = refused_unless({"head_dim": 32}) | harmless("use_cache")
-    >>> check_keys({"head_dim": 64, "use_cache": True}, rules, "x")
+    >>> table = parse_rules("refused head_dim 32\nharmless use_cache")
+    >>> check_keys({"head_dim": 64, "use_cache": True}, table, "x")
     Traceback (most recent call last):
     ValueError: x has head_dim=64, supported is 32
     """
     ignored = []
     for key, value in about.items():
-        rule = rule_of(key, rules)
-        if rule.kind in ("read", "harmless") or value is None or value in rule.values:
+        rule = rule_of(key, table)
+        if rule.kind in SILENT or value is None or value in rule.values:
             continue
         setting = f"{key:.80}={shown(value)}"
         if rule.kind == "refused":
@@ -143,13 +162,13 @@ def check_supported(setting: str, value: Any, supported: Iterable[str]) -> None:
         raise ValueError(f"{setting}={shown(value)}, supported are {', '.join(supported)}")
 
 
-def rule_of(key: str, rules: Rules) -> Rule:
+def rule_of(key: str, table: Rules) -> Rule:
     """What a table says of a key, by its name or by that of its group."""
     group = key.rpartition(".")[0]
-    while key not in rules and group:  # "a.b.c" is of the groups "a.b.*" and "a.*"
+    while key not in table and group:  # "a.b.c" is of the groups "a.b.*" and "a.*"
         key = f"{group}.*"
         group = group.rpartition(".")[0]
-    return rules.get(key, UNKNOWN)
+    return table.get(key, UNKNOWN)
 
 
 def listed(names: list[str]) -> str:
@@ -168,207 +187,209 @@ def listed(names: list[str]) -> str:
 # How a text is generated. A caller gives such options to ``greedy_decode``, ``beam_search`` and
 # ``sample``, which read no files; what these functions do not have at all is named in a warning.
 # (A Marian reads forced_eos_token_id.)
-GENERATION_KEYS = read("bos_token_id eos_token_id pad_token_id decoder_start_token_id")
-GENERATION_KEYS |= harmless("""
-    do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
-    repetition_penalty
-    num_beams num_beam_groups num_return_sequences length_penalty early_stopping
-    max_length max_new_tokens min_length min_new_tokens max_time
-    use_cache cache_implementation cache_config max_cache_len low_memory prefill_chunk_size
-    return_dict_in_generate output_scores output_logits output_attentions output_hidden_states
-    renormalize_logits remove_invalid_values compile_config disable_compile
-    continuous_batching_config
-    is_assistant num_assistant_tokens num_assistant_tokens_schedule
-    assistant_confidence_threshold
-    assistant_early_exit assistant_ensemble_weight assistant_lookbehind target_lookbehind
-    prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
-    transformers_version trust_remote_code _from_model_config
+GENERATION_KEYS = parse_rules("""
+    read      bos_token_id eos_token_id pad_token_id decoder_start_token_id
+    harmless  do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
+    harmless  repetition_penalty
+    harmless  num_beams num_beam_groups num_return_sequences length_penalty early_stopping
+    harmless  max_length max_new_tokens min_length min_new_tokens max_time
+    harmless  use_cache cache_implementation cache_config max_cache_len low_memory
+    harmless  prefill_chunk_size
+    harmless  return_dict_in_generate output_scores output_logits output_attentions
+    harmless  output_hidden_states
+    harmless  renormalize_logits remove_invalid_values compile_config disable_compile
+    harmless  continuous_batching_config
+    harmless  is_assistant num_assistant_tokens num_assistant_tokens_schedule
+    harmless  assistant_confidence_threshold
+    harmless  assistant_early_exit assistant_ensemble_weight assistant_lookbehind
+    harmless  target_lookbehind
+    harmless  prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
+    harmless  transformers_version trust_remote_code _from_model_config
+    warned    bad_words_ids                     null
+    warned    begin_suppress_tokens             []
+    warned    constraints                       null
+    warned    diversity_penalty                 0.0
+    warned    dola_layers                       null
+    warned    encoder_no_repeat_ngram_size      0
+    warned    encoder_repetition_penalty        1.0
+    warned    exponential_decay_length_penalty  null
+    warned    force_words_ids                   null
+    warned    forced_bos_token_id               null
+    warned    forced_eos_token_id               null
+    warned    guidance_scale                    1.0
+    warned    no_repeat_ngram_size              0
+    warned    penalty_alpha                     0.0
+    warned    sequence_bias                     null
+    warned    stop_strings                      null
+    warned    suppress_tokens                   []
+    warned    token_healing                     false
+    warned    watermarking_config               null
     """)
-GENERATION_KEYS |= warned_unless(
-    in_lines("""
-    bad_words_ids                     null
-    begin_suppress_tokens             []
-    constraints                       null
-    diversity_penalty                 0.0
-    dola_layers                       null
-    encoder_no_repeat_ngram_size      0
-    encoder_repetition_penalty        1.0
-    exponential_decay_length_penalty  null
-    force_words_ids                   null
-    forced_bos_token_id               null
-    forced_eos_token_id               null
-    guidance_scale                    1.0
-    no_repeat_ngram_size              0
-    penalty_alpha                     0.0
-    sequence_bias                     null
-    stop_strings                      null
-    suppress_tokens                   []
-    token_healing                     false
-    watermarking_config               null
-    """)
-)
 
-# config.json of all families. Those of a family are added in its class.
-CONFIG_KEYS = GENERATION_KEYS | read("model_type architectures tie_word_embeddings")
-CONFIG_KEYS |= read("pooling after_pooling pad_id adapters")  # which npformer alone writes
-CONFIG_KEYS |= harmless("""
-    _name_or_path name_or_path model_name _commit_hash transformers.js_config unsloth_fixed
-    unsloth_version
-    _attn_implementation _attn_implementation_autoset _attn_implementation_internal
-    attn_implementation
-    dtype torch_dtype use_bfloat16 torchscript initializer_range init_std gradient_checkpointing
-    chunk_size_feed_forward return_dict use_return_dict output_past finetuning_task
-    task_specific_params
-    id2label label2id num_labels _num_labels problem_type
-    tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
+# config.json of all families. Those of a family are added in its class. npformer alone writes
+# pooling, after_pooling, pad_id and adapters.
+CONFIG_KEYS = GENERATION_KEYS | parse_rules("""
+    read      model_type architectures tie_word_embeddings
+    read      pooling after_pooling pad_id adapters
+    harmless  _name_or_path name_or_path model_name _commit_hash transformers.js_config
+    harmless  unsloth_fixed
+    harmless  unsloth_version
+    harmless  _attn_implementation _attn_implementation_autoset _attn_implementation_internal
+    harmless  attn_implementation
+    harmless  dtype torch_dtype use_bfloat16 torchscript initializer_range init_std
+    harmless  gradient_checkpointing
+    harmless  chunk_size_feed_forward return_dict use_return_dict output_past finetuning_task
+    harmless  task_specific_params
+    harmless  id2label label2id num_labels _num_labels problem_type
+    harmless  tokenizer_class model_max_length sep_token_id mask_token_id cls_token_id
+    refused   add_cross_attention          false
+    refused   cross_attention_hidden_size  null
+    refused   is_decoder                   false
+    refused   is_encoder_decoder           false
+    refused   pruned_heads                 {}
+    refused   tie_encoder_decoder          false
+    warned    prefix  ""
     """)
-CONFIG_KEYS |= refused_unless(
-    in_lines("""
-    add_cross_attention          false
-    cross_attention_hidden_size  null
-    is_decoder                   false
-    is_encoder_decoder           false
-    pruned_heads                 {}
-    tie_encoder_decoder          false
-    """)
-)
-CONFIG_KEYS |= warned_unless({"prefix": ""})
 
-WHOLE_HEADS_KEYS = refused_unless({"partial_rotary_factor": 1.0})
-ROPE_KEYS = read("rope_type type rope_theta factor") | WHOLE_HEADS_KEYS
-INDEX_KEYS = read("weight_map") | harmless("metadata")
+WHOLE_HEADS_KEYS = parse_rules("refused partial_rotary_factor 1.0")
+ROPE_KEYS = WHOLE_HEADS_KEYS | parse_rules("read rope_type type rope_theta factor")
+INDEX_KEYS = parse_rules("""
+    read      weight_map
+    harmless  metadata
+    """)
 
 # tokenizer_config.json and special_tokens_map.json. What tokenizer.json says of the same thing is
 # added where both are read. tokenizer.json itself is read as a whole by the library tokenizers,
 # which refuses what it does not know.
-TOKENIZER_KEYS = read("""
-    bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template
-    additional_special_tokens extra_special_tokens
-    model_specific_special_tokens added_tokens_decoder
-    add_bos_token add_eos_token add_prefix_space
-    do_lower_case strip_accents tokenize_chinese_chars
+TOKENIZER_KEYS = parse_rules("""
+    read      bos_token eos_token pad_token unk_token sep_token cls_token mask_token chat_template
+    read      additional_special_tokens extra_special_tokens
+    read      model_specific_special_tokens added_tokens_decoder
+    read      add_bos_token add_eos_token add_prefix_space
+    read      do_lower_case strip_accents tokenize_chinese_chars
+    harmless  tokenizer_class processor_class auto_map name_or_path _name_or_path
+    harmless  special_tokens_map_file
+    harmless  tokenizer_file
+    harmless  _commit_hash transformers_version backend is_local local_files_only from_slow legacy
+    harmless  errors
+    harmless  vocab_size
+    harmless  model_max_length max_len max_length stride truncation_side truncation_strategy
+    harmless  truncation
+    harmless  padding
+    harmless  padding_side pad_to_multiple_of pad_token_type_id model_input_names
+    harmless  clean_up_tokenization_spaces spaces_between_special_tokens use_default_system_prompt
+    harmless  source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize
+    harmless  never_split
+    harmless  use_fast
+    harmless  unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
+    warned    split_special_tokens  false
+    warned    fix_mistral_regex     null
     """)
-TOKENIZER_KEYS |= harmless("""
-    tokenizer_class processor_class auto_map name_or_path _name_or_path special_tokens_map_file
-    tokenizer_file
-    _commit_hash transformers_version backend is_local local_files_only from_slow legacy errors
-    vocab_size
-    model_max_length max_len max_length stride truncation_side truncation_strategy truncation
-    padding
-    padding_side pad_to_multiple_of pad_token_type_id model_input_names
-    clean_up_tokenization_spaces spaces_between_special_tokens use_default_system_prompt
-    source_lang target_lang separate_vocabs sp_model_kwargs do_basic_tokenize never_split
-    use_fast
-    unk_id bos_id eos_id pad_id trim_offsets add_special_tokens
-    """)
-TOKENIZER_KEYS |= warned_unless({"split_special_tokens": False, "fix_mistral_regex": None})
 
 
 # -- of the library sentence-transformers
 
 # sentence_bert_config.json
-TEXTS_KEYS = read("max_seq_length do_lower_case") | harmless("unpad_inputs")
-TEXTS_KEYS |= refused_unless(
-    in_lines("""
-    config_args         {}
-    config_kwargs       {}
-    document_length     null
-    modality_config     {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-    model_args          {}
-    model_kwargs        {}
-    module_output_name  "token_embeddings"
-    processing_kwargs   {}
-    processor_kwargs    {}
-    query_expansion     null
-    query_length        null
-    tokenizer_args      {}
-    transformer_task    "feature-extraction"
+TEXTS_KEYS = parse_rules("""
+    read      max_seq_length do_lower_case
+    harmless  unpad_inputs
+    refused   config_args         {}
+    refused   config_kwargs       {}
+    refused   document_length     null
+    refused   modality_config {"text":{"method":"forward","method_output_name":"last_hidden_state"}}
+    refused   model_args          {}
+    refused   model_kwargs        {}
+    refused   module_output_name  "token_embeddings"
+    refused   processing_kwargs   {}
+    refused   processor_kwargs    {}
+    refused   query_expansion     null
+    refused   query_length        null
+    refused   tokenizer_args      {}
+    refused   transformer_task    "feature-extraction"
     """)
-)
 
 # config_sentence_transformers.json
-PROMPTS_KEYS = read("prompts default_prompt_name similarity_fn_name") | harmless("__version__")
-PROMPTS_KEYS |= refused_unless({"model_type": "SentenceTransformer"})
+PROMPTS_KEYS = parse_rules("""
+    read      prompts default_prompt_name similarity_fn_name
+    harmless  __version__
+    refused   model_type  "SentenceTransformer"
+    """)
 
 # config.json of the modules that modules.json names
-VECTOR_KEYS = refused_unless(
-    {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-)
-DENSE_KEYS = read("in_features out_features bias activation_function")
+VECTOR_KEYS = parse_rules("""
+    refused   module_input_name   "sentence_embedding"
+    refused   module_output_name  "sentence_embedding"
+    """)
+DENSE_KEYS = parse_rules("""
+    read      in_features out_features bias activation_function
+    refused   use_residual  false
+    """)
 MODULE_KEYS = {
-    "Pooling": read("""
-        pooling_mode include_prompt embedding_dimension word_embedding_dimension
-        pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
-        pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken
+    "Pooling": parse_rules("""
+        read  pooling_mode include_prompt embedding_dimension word_embedding_dimension
+        read  pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
+        read  pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens
+        read  pooling_mode_lasttoken
         """),
-    "Dense": DENSE_KEYS | refused_unless({"use_residual": False}) | VECTOR_KEYS,
-    "LayerNorm": read("dimension"),
+    "Dense": DENSE_KEYS | VECTOR_KEYS,
+    "LayerNorm": parse_rules("read dimension"),
     "Normalize": VECTOR_KEYS,
-    "Dropout": harmless("dropout"),
+    "Dropout": parse_rules("harmless dropout"),
 }
 
 
 # -- of llama.cpp
 
-GGUF_KEYS = read("""
-    general.architecture general.alignment split.count
-    tokenizer.ggml.model tokenizer.ggml.pre
-    tokenizer.ggml.tokens tokenizer.ggml.token_type
-    tokenizer.ggml.merges tokenizer.ggml.add_bos_token tokenizer.ggml.add_eos_token
-    tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id
-    tokenizer.ggml.padding_token_id
-    tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id
-    tokenizer.ggml.unknown_token_id
-    tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*
+GGUF_KEYS = parse_rules("""
+    read      general.architecture general.alignment split.count
+    read      tokenizer.ggml.model tokenizer.ggml.pre
+    read      tokenizer.ggml.tokens tokenizer.ggml.token_type
+    read      tokenizer.ggml.merges tokenizer.ggml.add_bos_token tokenizer.ggml.add_eos_token
+    read      tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id
+    read      tokenizer.ggml.padding_token_id
+    read      tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id
+    read      tokenizer.ggml.unknown_token_id
+    read      tokenizer.chat_template tokenizer.chat_templates tokenizer.chat_template.*
+    harmless  general.* quantize.* split.no split.tensors.count imatrix.*
+    harmless  tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
+    harmless  tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id
+    harmless  tokenizer.ggml.cls_token_id
+    harmless  tokenizer.ggml.mask_token_id tokenizer.ggml.prefix_token_id
+    harmless  tokenizer.ggml.middle_token_id
+    harmless  tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id
+    harmless  tokenizer.ggml.fim_suf_token_id
+    harmless  tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id
+    harmless  tokenizer.ggml.fim_rep_token_id
+    harmless  tokenizer.ggml.fim_sep_token_id
+    refused   general.type  "model"
+    warned    tokenizer.ggml.add_space_prefix          false
+    warned    tokenizer.ggml.add_sep_token             false
+    warned    tokenizer.ggml.remove_extra_whitespaces  false
     """)
-GGUF_KEYS |= harmless("""
-    general.* quantize.* split.no split.tensors.count imatrix.*
-    tokenizer.ggml.scores tokenizer.ggml.token_type_count tokenizer.huggingface.json
-    tokenizer.ggml.seperator_token_id tokenizer.ggml.separator_token_id
-    tokenizer.ggml.cls_token_id
-    tokenizer.ggml.mask_token_id tokenizer.ggml.prefix_token_id tokenizer.ggml.middle_token_id
-    tokenizer.ggml.suffix_token_id tokenizer.ggml.fim_pre_token_id
-    tokenizer.ggml.fim_suf_token_id
-    tokenizer.ggml.fim_mid_token_id tokenizer.ggml.fim_pad_token_id
-    tokenizer.ggml.fim_rep_token_id
-    tokenizer.ggml.fim_sep_token_id
-    """)
-GGUF_KEYS |= refused_unless({"general.type": "model"})
-GGUF_KEYS |= warned_unless(
-    {
-        "tokenizer.ggml.add_space_prefix": False,
-        "tokenizer.ggml.add_sep_token": False,
-        "tokenizer.ggml.remove_extra_whitespaces": False,
-    }
-)
 
 # The keys of a GGUF file that begin with the name of its architecture, such as "llama.".
-GGUF_MODEL_KEYS = read("""
-    embedding_length attention.head_count attention.head_count_kv block_count feed_forward_length
-    context_length attention.layer_norm_rms_epsilon rope.dimension_count
-    rope.freq_base vocab_size
-    rope.scaling.type rope.scaling.factor rope.scale_linear
-    attention.key_length attention.value_length
-    rope.scaling.original_context_length
+GGUF_MODEL_KEYS = parse_rules("""
+    read      embedding_length attention.head_count attention.head_count_kv block_count
+    read      feed_forward_length
+    read      context_length attention.layer_norm_rms_epsilon rope.dimension_count
+    read      rope.freq_base vocab_size
+    read      rope.scaling.type rope.scaling.factor rope.scale_linear
+    read      attention.key_length attention.value_length
+    read      rope.scaling.original_context_length
+    harmless  rope.scaling.finetuned tensor_data_layout
+    refused   attention.causal          true
+    refused   attention.clamp_kqv       0.0
+    refused   attention.max_alibi_bias  0.0
+    refused   attention.scale           0.0
+    refused   attention.sliding_window  0
+    refused   attn_logit_softcapping    0.0
+    refused   expert_count              0
+    refused   expert_used_count         0
+    refused   final_logit_softcapping   0.0
+    refused   pooling_type              0
+    refused   rope.scaling.attn_factor  1.0
+    refused   use_parallel_residual     false
+    refused   embedding_scale           0.0 or 1.0
+    refused   logit_scale               0.0 or 1.0
+    refused   residual_scale            0.0 or 1.0
     """)
-GGUF_MODEL_KEYS |= harmless("rope.scaling.finetuned tensor_data_layout")
-GGUF_MODEL_KEYS |= refused_unless(
-    in_lines("""
-    attention.causal          true
-    attention.clamp_kqv       0.0
-    attention.max_alibi_bias  0.0
-    attention.scale           0.0
-    attention.sliding_window  0
-    attn_logit_softcapping    0.0
-    expert_count              0
-    expert_used_count         0
-    final_logit_softcapping   0.0
-    pooling_type              0
-    rope.scaling.attn_factor  1.0
-    use_parallel_residual     false
-    """)
-)
-NO_SCALE = 0.0, 1.0  # as files say it
-GGUF_MODEL_KEYS |= refused_unless(
-    {"embedding_scale": NO_SCALE, "logit_scale": NO_SCALE, "residual_scale": NO_SCALE}
-)

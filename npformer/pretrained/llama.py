@@ -9,11 +9,10 @@ from npformer.pretrained.keys import (
     check_complete,
     check_keys,
     check_supported,
-    harmless,
+    parse_rules,
+    parse_settings,
     parse_table,
-    read,
     refused_unless,
-    settings_and_defaults,
 )
 
 LLAMA3_KEYS = parse_table("""
@@ -26,8 +25,27 @@ LLAMA3_KEYS = parse_table("""
 ROPE_KEYS_OF = {
     "default": ROPE_KEYS,
     "linear": ROPE_KEYS,
-    "llama3": ROPE_KEYS | read(" ".join(LLAMA3_KEYS.values())),
+    "llama3": ROPE_KEYS | parse_rules(f"read {' '.join(LLAMA3_KEYS.values())}"),
 }
+LLAMA_SETTINGS = """
+    n_kv_heads      num_key_value_heads  null
+    d_head          head_dim             null
+    eps             rms_norm_eps         1e-6
+    inner_dropout   attention_dropout    0.0
+    bias            attention_bias       false
+    tie_embeddings  tie_word_embeddings  false
+    pad_id          pad_token_id         null
+    -               rope_theta           10000.0
+
+    positions         =  "rotary"
+    norm              =  "pre"
+    norm_type         =  "rms_norm"
+    activation        =  "swiglu"
+    scale_embeddings  =  false
+    window            =  null
+
+    =  hidden_act  "silu"
+    """
 ROTATION = "the rotation in config.json"  # in an error
 
 
@@ -51,31 +69,12 @@ class Llama(LanguageFamily):
         layers.norm                    norm
         output                         lm_head
         """)
-    settings, defaults = settings_and_defaults(
-        SIZES,
-        """
-        n_kv_heads      num_key_value_heads  null
-        d_head          head_dim             null
-        eps             rms_norm_eps         1e-6
-        inner_dropout   attention_dropout    0.0
-        bias            attention_bias       false
-        tie_embeddings  tie_word_embeddings  false
-        pad_id          pad_token_id         null
-        """,
-    )
-    defaults |= {"rope_theta": 10000.0}
-    constants = {
-        "positions": "rotary",
-        "norm": "pre",
-        "norm_type": "rms_norm",
-        "activation": "swiglu",
-        "scale_embeddings": False,
-        "window": None,
-    }
+    settings, defaults, constants, supported = parse_settings(SIZES, LLAMA_SETTINGS)
     extra_settings = ("rotary",)
-    supported = {"hidden_act": "silu"}
-    other_keys = read("attention_bias mlp_bias rope_theta rope_scaling rope_parameters")
-    other_keys |= harmless("pretraining_tp rope_interleaved is_llama_config") | WHOLE_HEADS_KEYS
+    other_keys = WHOLE_HEADS_KEYS | parse_rules("""
+        read      attention_bias mlp_bias rope_theta rope_scaling rope_parameters
+        harmless  pretraining_tp rope_interleaved is_llama_config
+        """)
     unneeded = r".*\.rotary_emb\.inv_freq"
 
     def extra_rules(self, config):
@@ -131,10 +130,6 @@ def rotation_of(rope: dict) -> dict:
     return {}
 
 
-# Of the families whose configurations do not say whether there are biases.
-WITHOUT_BIAS = {ours: key for ours, key in Llama.settings.items() if ours != "bias"}
-
-
 class Mistral(Llama):
     """Names and settings of ``MistralForCausalLM``.
 
@@ -142,10 +137,14 @@ class Mistral(Llama):
     """
 
     name, architectures = "mistral", ("MistralForCausalLM", "MistralModel")
-    settings = WITHOUT_BIAS | {"window": "sliding_window"}
-    defaults = Llama.defaults | {"sliding_window": 4096}
-    constants = {ours: value for ours, value in Llama.constants.items() if ours != "window"}
-    constants |= {"bias": False}
+    settings, defaults, constants, supported = parse_settings(
+        SIZES,
+        LLAMA_SETTINGS,
+        """
+        window  sliding_window  4096
+        bias    =               false
+        """,
+    )
 
 
 class Qwen2(Llama):
@@ -155,11 +154,17 @@ class Qwen2(Llama):
     """
 
     name, architectures = "qwen2", ("Qwen2ForCausalLM", "Qwen2Model")
-    settings = WITHOUT_BIAS
-    constants = Llama.constants | {"bias": False, "qkv_bias": True}
-    supported = Llama.supported | {"use_sliding_window": False}
+    settings, defaults, constants, supported = parse_settings(
+        SIZES,
+        LLAMA_SETTINGS,
+        """
+        bias      =                   false
+        qkv_bias  =                   true
+        =         use_sliding_window  false
+        """,
+    )
     # How many layers have a window, and which, if there is one.
-    other_keys = Llama.other_keys | harmless("sliding_window max_window_layers")
+    other_keys = Llama.other_keys | parse_rules("harmless sliding_window max_window_layers")
 
     def extra_rules(self, config):
         """All layers attend to the whole text."""
@@ -174,5 +179,13 @@ class Qwen3(Qwen2):
     """Names and settings of ``Qwen3ForCausalLM``: heads of queries and keys are normalised."""
 
     name, architectures = "qwen3", ("Qwen3ForCausalLM", "Qwen3Model")
-    defaults = Qwen2.defaults | {"head_dim": 128}
-    constants = Llama.constants | {"bias": False, "qk_norm": True}
+    settings, defaults, constants, supported = parse_settings(
+        SIZES,
+        LLAMA_SETTINGS,
+        """
+        bias     =                   false
+        qk_norm  =                   true
+        -        head_dim            128
+        =        use_sliding_window  false
+        """,
+    )

@@ -7,11 +7,10 @@ from npformer.models.transformer import Transformer
 from npformer.pretrained.family import LIKE_2017, Family
 from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import (
-    harmless,
+    parse_rules,
+    parse_settings,
     parse_table,
-    read,
     refused_unless,
-    settings_and_defaults,
     warned_unless,
 )
 
@@ -65,7 +64,9 @@ class Marian(Family):
         output                            lm_head
         output.bias                       final_logits_bias
         """)
-    settings, defaults = settings_and_defaults("""
+    settings, defaults, constants, supported = parse_settings(
+        LIKE_2017,
+        """
         d_model           d_model
         n_heads           encoder_attention_heads
         d_ff              encoder_ffn_dim
@@ -76,38 +77,39 @@ class Marian(Family):
         scale_embeddings  scale_embedding          false
         pad_id            pad_token_id
         forced_eos_id     forced_eos_token_id      0
-        """)
-    defaults |= {
-        "encoder_layers": 12,
-        "decoder_layers": 12,
-        "share_encoder_decoder_embeddings": True,
-        "tie_word_embeddings": True,
-    }
-    constants = LIKE_2017 | {"positions": "sinusoidal_concatenated", "norm": "post", "eps": None}
+
+        -  encoder_layers                    12
+        -  decoder_layers                    12
+        -  share_encoder_decoder_embeddings  true
+        -  tie_word_embeddings               true
+
+        positions  =  "sinusoidal_concatenated"
+        norm       =  "post"
+        eps        =  null
+
+        =  normalize_before            false
+        =  normalize_embedding         false
+        =  add_final_layer_norm        false
+        =  add_bias_logits             false
+        =  static_position_embeddings  true
+        """,
+    )
     extra_settings = (
         "src_vocab",
         "tgt_vocab",
         "n_layers",
         "tie_embeddings",
     )
-    supported = {
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-        "add_bias_logits": False,
-        "static_position_embeddings": True,
-    }
-    other_keys = read("""
-        vocab_size decoder_vocab_size share_encoder_decoder_embeddings
-        encoder_layers decoder_layers
+    other_keys = parse_rules("""
+        read      vocab_size decoder_vocab_size share_encoder_decoder_embeddings
+        read      encoder_layers decoder_layers
+        harmless  classif_dropout classifier_dropout extra_pos_embeddings
+        harmless  force_bos_token_to_be_generated is_encoder_decoder num_hidden_layers
+        harmless  tokenizer_class decoder_start_token_id
+        warned    activation_dropout  0.0
+        warned    encoder_layerdrop   0.0
+        warned    decoder_layerdrop   0.0
         """)
-    other_keys |= harmless("""
-        classif_dropout classifier_dropout extra_pos_embeddings force_bos_token_to_be_generated
-        is_encoder_decoder num_hidden_layers tokenizer_class decoder_start_token_id
-        """)
-    other_keys |= warned_unless(
-        {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
-    )
     of_generation = ("forced_eos_token_id",)
     heads = ("lm_head", "final_logits_bias")
     unneeded = r"(encoder|decoder)\.embed_positions\.weight"

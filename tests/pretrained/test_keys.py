@@ -11,24 +11,17 @@ import pytest
 from refusals import refuses
 
 from npformer.pretrained.families import FAMILIES
-from npformer.pretrained.keys import (
-    GENERATION_KEYS,
-    check_keys,
-    harmless,
-    read,
-    refused_unless,
-    warned_unless,
-)
+from npformer.pretrained.keys import GENERATION_KEYS, check_keys, parse_rules
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 CONFIGS = PUBLISHED["config.json"]
 GENERATION_CONFIGS = PUBLISHED["generation_config.json"]
-RULES = (
-    read("size")
-    | harmless("name note.*")
-    | refused_unless({"kind": ("a", "b")})
-    | warned_unless({"rate": 0.1})
-)
+RULES = parse_rules("""
+    read      size
+    harmless  name note.*
+    refused   kind  "a" or "b"
+    warned    rate  0.1
+    """)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
