@@ -5,20 +5,29 @@ on has changed.
 import importlib
 import inspect
 import os
+import pickle
+import re
 import shutil
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
+from llvmlite.binding import parse_bitcode
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 from programs import compiling, python
+from results import arguments_of, run
 
 import npformer
+from npformer import cpu
 from npformer.cpu import jit, kernel_cache
 from npformer.cpu.few_rows import team_for
+from npformer.cpu.kernel_cache import HEADER
+
+NUMBER = re.compile(r"(?<=B)\d+v\d+")  # of a function, in the names that numba makes
 
 RUN = """
 import sys
@@ -237,3 +246,46 @@ def test_every_function_that_a_kernel_calls_is_inlined():
             if isinstance(x, Dispatcher) and not x.targetoptions["forceinline"]:
                 linked.add(x.py_func)
     assert not linked & set(jit.KERNELS)
+
+
+def modules_on_disk():
+    """The LLVM modules of our kernels that are on disk, in the version of now."""
+    for kernel in jit.KERNELS.values():
+        folder = kernel_cache.folder_of(kernel)
+        if not kernel.__module__.startswith("npformer.") or folder is None:
+            continue
+        for path in folder.glob(f"{kernel._cache._impl.filename_base}.*.nbc"):
+            library, _, _, signature, *_ = pickle.loads(path.read_bytes()[HEADER:])
+            place = kernel_cache.place_of(kernel, signature.args)
+            if place.path == path and place.is_filled():
+                _, _, (_, bitcode) = library
+                yield parse_bitcode(bitcode)
+
+
+# Comments, numbers of metadata and of attributes, and names of values differ from kernel to kernel.
+OF_A_KERNEL = re.compile(r";.*|, ![\w.]+ !\d+|[#!]\d+|%[\w.]+|^[\w.]+:", re.MULTILINE)
+
+
+def body_of(function):
+    """The text of a function in LLVM, without what differs from kernel to kernel."""
+    text = OF_A_KERNEL.sub("", NUMBER.sub("", str(function)))
+    return text.split()
+
+
+def test_no_two_functions_share_the_name_by_which_kernels_are_linked():
+    """A kernel from disk takes what another process has compiled under the name of a function that
+    it calls. The number that numba adds to a name may be that of another function there.
+    """
+    for name in ("flash_attention", "flash_attention_backward", "linear"):
+        run(cpu, name, arguments_of(name))  # each is linked with a function of ours
+    bodies = defaultdict(list)
+    for module in modules_on_disk():
+        for function in module.functions:
+            if not function.is_declaration:
+                bodies[NUMBER.sub("", function.name)].append(function)
+    assert any("multiply_padded" in name for name in bodies)
+    for name, functions in bodies.items():
+        first, *others = functions
+        if others:
+            expected = body_of(first)
+            assert all(body_of(function) == expected for function in others), name
