@@ -3,6 +3,8 @@
 Rank 0 prints what it found, as JSON.
 """
 
+import contextlib
+import io
 import json
 import sys
 import threading
@@ -15,6 +17,7 @@ from unittest.mock import patch
 import numpy as np
 from on_gpu import MISSING, cupy_installed, gpu, small_blocks
 
+from npformer.commands import info
 from scripts.bench import bench_ranks
 
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
@@ -406,6 +409,13 @@ def call_another():
         RANKS.gather(0)
 
 
+def shown_by(main, arguments):
+    """What a command prints on this rank."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        main(arguments)
+    return shown.getvalue()
+
+
 def fail():
     raise OSError("the disk is full")
 
@@ -455,6 +465,7 @@ def main(folder):
         "arrays": [x.tolist() for x in RANKS.gather_arrays(np.arange(RANKS.rank))],
         "shares": RANKS.gather_lists(RANKS.my_share(list("abcde"))),
         "table": str(RANKS),
+        "info": shown_by(info.main, []),
         **refused(folder),
     }
     if RANKS.is_first:

@@ -208,13 +208,10 @@ def test_the_table_names_every_rank(found):
     assert ("ranks share cores" in found["table"]) == too_many
 
 
-def test_info_and_copy_show_the_table_and_info_advises_what_it_says():
-    info, _ = run(3, "npformer/__main__.py", "info")
+def test_info_shows_the_table_and_advises_what_it_says(found):
+    info = found["info"]
     assert "rank   host" in info
     assert "ranks share cores" not in info or "Nothing to change" not in info
-    small = ["--steps", "1", "--no-plots", "--backend", "reference", "--quiet"]
-    copy, _ = run(2, "scripts/train_copy.py", *small)
-    assert "rank   host" in copy
 
 
 def test_one_process_imports_no_mpi():
@@ -244,24 +241,36 @@ SIZES = {"vocab-size": 60, "max-tokens": 200, "max-len": 60, "validate-every": 4
 def training(text, out, *more):
     sizes = [f"--{name}={size}" for name, size in SIZES.items()]
     where = ["--data", text, "--out", out, "--backend", "reference", "--quiet"]
-    return ["scripts/train_translation.py", *where, *sizes, *more]
+    return [*where, *sizes, *more]
 
 
-def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_path):
+def run_commands(n, *commands, code=0):
+    """What commands have written that run on n ranks, each by its name, and their errors."""
+    texts = [[str(argument) for argument in command] for command in commands]
+    out, err = run(n, "tests/ranks/commands_program.py", json.dumps(texts), code=code)
+    outputs = [part.partition("\n") for part in out.split("-- ")[1:]]
+    return [shown for _, _, shown in outputs], err
+
+
+def test_commands_print_once_and_what_two_ranks_have_trained_is_used_by_two(text, tmp_path):
     two, results = tmp_path / "two", tmp_path / "two.json"
-    out, _ = run(2, *training(text, two, "--steps", "4", "--json", results))
-    assert out.count("validation loss") == 2  # of rank 0: one of the step, one of the result
-    assert "rank   host" in out
+    copy = ["copy", "--steps", "1", "--no-plots", "--backend", "reference", "--quiet"]
+    train = ["train_translation", *training(text, two)]
+    search = ["--model", two, "--backend", "reference", "--beam", "2"]
+    translate = ["translate", *search, "--file", text / "val.en"]
+    evaluate = ["evaluate", *search, "--data", text, "--split", "val"]
+    first = [*train, "--steps", "4", "--json", results]
+    shown, err = run_commands(2, copy, first, translate, evaluate, train, code=1)
+    copied, trained, translated, evaluated, _ = shown
+    assert "rank   host" in copied
+    assert "rank   host" in trained
+    assert trained.count("validation loss") == 2  # one of the step, one of the result
     assert json.loads(results.read_text())["n_ranks"] == 2
     assert steps_of(JsonLog.read(two / "log.jsonl"), "step") == [1, 2, 3, 4, 4]
-    search = ["--model", two, "--backend", "reference", "--beam", "2"]
-    out, _ = run(2, "scripts/translate.py", *search, "--file", text / "val.en")
     sentences = (text / "val.en").read_text(encoding="utf-8").splitlines()
     translator = Translator.load(two / RESULT, "reference")
-    assert out.splitlines() == list(translator.translate(sentences, beam_size=2))
-    out, _ = run(2, "scripts/evaluate.py", *search, "--data", text, "--split", "val")
-    assert out.count("6 sentences") == 1
-    _, err = run(2, *training(text, two), code=1)
+    assert translated.splitlines() == list(translator.translate(sentences, beam_size=2))
+    assert evaluated.count("6 sentences") == 1
     (message,) = [line for line in err.splitlines() if "error" in line]
     assert "holds a training" in message
 
@@ -269,7 +278,7 @@ def test_a_translation_model_is_trained_resumed_and_used_on_two_ranks(text, tmp_
 def in_the_midst(n, log, *arguments):
     """A training on n ranks that has made some more steps, and the numbers of its processes."""
     before = len(JsonLog.read(log)) if log.exists() else 0
-    process = start(n, *arguments)
+    process = start(n, "scripts/train_translation.py", *arguments)
     while not process.stdout.readline().startswith("rank"):
         assert process.poll() is None
     pids = [int(process.stdout.readline().split()[2]) for _ in range(n)]
@@ -295,8 +304,7 @@ def test_a_dead_rank_ends_all_and_a_signal_to_one_saves_once(text, tmp_path):
     # It is mostly the number of that rank, but mpiexec kills the other, too.
     assert any(f"PID {pid}" in said for pid in pids), said
 
-    resumed = "scripts/train_translation.py", "--out", out, "--resume", "--quiet"
-    process, pids = in_the_midst(3, log, *resumed)
+    process, pids = in_the_midst(3, log, "--out", out, "--resume", "--quiet")
     os.kill(pids[2], signal.SIGTERM)
     said, _ = ended(process)
     assert process.returncode == 143
