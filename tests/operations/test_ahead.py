@@ -62,19 +62,25 @@ def lines(process):
     return out.splitlines()
 
 
-STEP = """
+AHEAD = """
+from pathlib import Path
+from numba import config
 n = nf.compile_kernels(model, x, y, progress=False)
 before = n_compiled()
+print(before, len(list(Path(config.CACHE_DIR).rglob("*.nbc"))))
 loss = nf.Trainer(model, nf.Adam(0.1)).step(x, y)
 print(n > 2, n_compiled() - before, nf.compile_kernels(model, x, y, progress=False), loss)
 """
 
 
-def test_a_step_compiles_nothing_any_more(run):
-    [ahead_line] = lines(run(STEP))
-    assert ahead_line.startswith("True 0 0 ")
-    [plain_loss] = lines(run("print(nf.Trainer(model, nf.Adam(0.1)).step(x, y))"))
-    assert ahead_line.endswith(plain_loss)
+def test_a_step_compiles_nothing_any_more_and_one_in_another_process_waits_for_the_kernel(run):
+    """One compiles ahead, the other calls: together they compile each kernel once."""
+    ahead_of_it = run(AHEAD, 1)
+    at_work = run("print(nf.Trainer(model, nf.Adam(0.1)).step(x, y))\nprint(n_compiled())", 1)
+    [counts, step], [loss, second] = lines(ahead_of_it), lines(at_work)
+    n_first, n_in_all = map(int, counts.split())
+    assert n_first + int(second) == n_in_all
+    assert step == f"True 0 0 {loss}"
 
 
 REHEARSED = """
@@ -83,67 +89,60 @@ nf.Trainer(model, nf.Adam(0.1), backend=ahead.rehearsal_backend(found)).step(x, 
 kernels = ahead.overloads_of(found)
 """
 
-
-def test_a_worker_compiles_all_that_is_left(run):
-    code = """
-import io, os, pickle
+STOPPED = """
+import io, os, pickle, subprocess, time
+[wanted] = [each for each in kernels if each.name == "_adam"]
+path = ahead.place_of(wanted.kernel, wanted.types).path
+code = "import time, pathlib as p; from npformer.files.locks import claimed;"
+code += f"claim = claimed(p.Path({str(path)!r}));"
+code += "claim.__enter__(); print(1, flush=True); time.sleep(60)"
+with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+    holder.stdout.readline()
+    compiling.LONGEST = 0.5
+    start = time.monotonic()
+    wanted.kernel.compile(wanted.types)
+    print(time.monotonic() - start > 0.5, wanted.is_on_disk())
+    holder.kill()
+print(sum(each.is_on_disk() for each in kernels))
 sys.stdin = io.TextIOWrapper(io.BytesIO(pickle.dumps(kernels)))
 ahead.work_for(os.getppid())
 print([each.is_on_disk() for each in kernels])
 """
-    assert lines(run(REHEARSED + code)) == ["[True, True, True]"]
 
 
-COUNTED = """
-from pathlib import Path
-from numba import config
-nf.compile_kernels(model, x, y, progress=False)
-print(n_compiled(), len(list(Path(config.CACHE_DIR).rglob("*.nbc"))))
-"""
+def test_a_process_that_stands_still_is_waited_for_for_a_while_and_a_worker_compiles_the_rest(run):
+    assert lines(run(REHEARSED + STOPPED)) == ["True True", "1", "[True, True, True]"]
 
 
-def test_a_kernel_that_another_process_compiles_is_waited_for(run):
-    """One compiles ahead, the other calls: together they compile each kernel once."""
-    ahead_of_it = run(COUNTED, 1)
-    at_work = run("nf.Trainer(model, nf.Adam(0.1)).step(x, y)\nprint(n_compiled())", 1)
-    [first], [second] = lines(ahead_of_it), lines(at_work)
-    n_first, n_in_all = map(int, first.split())
-    assert n_first + int(second) == n_in_all
+HELPLESS = """
+from unittest.mock import patch
+start = ahead.start_python
+double = Line()
+double.init = lambda seed=0: {"weight": np.ones(3)}
+for optimizer in (nf.Adam(0.1), nf.Lion(0.1)):
+    nf.Trainer(double, optimizer, backend=ahead.rehearsal_backend(found)).step(x, y)
+kernels = ahead.overloads_of(found)
 
+def dying(code, stdin):
+    return start("raise SystemExit", stdin)
 
-NO_HELP = {
-    "it dies": (
-        "start = ahead.start_python; "
-        "ahead.start_python = lambda code, stdin: start('raise SystemExit', stdin)"
-    ),
-    "no process can be started": "sys.executable = ''",
-    "no locks": "ahead.fcntl = None",
+reasons = {
+    "it dies": patch.object(ahead, "start_python", dying),
+    "no process can be started": patch.object(sys, "executable", ""),
+    "no locks": patch.object(ahead, "fcntl", None),
 }
-
-
-@pytest.mark.parametrize("reason", NO_HELP)
-def test_without_workers_this_process_compiles_all(reason, run):
-    code = f"{NO_HELP[reason]}\nn = nf.compile_kernels(model, x, y)\nprint(n - n_compiled())"
-    assert lines(run(code)) == ["0"]
-
-
-def test_an_interrupt_ends_all_processes(run):
-    code = """
-workers, start = [], ahead.start_python
-def keep(statement, stdin):
-    workers.append(start(statement, stdin))
-    return workers[-1]
-
-def interrupt(n_left):
-    raise KeyboardInterrupt
-
-ahead.start_python = keep
-try:
-    ahead.compile_together(kernels, interrupt)
-except KeyboardInterrupt:
-    print(len(workers), workers[0].poll())
+for reason, change in reasons.items():
+    before = n_compiled()
+    two = [kernels.pop(), kernels.pop()]
+    with change:
+        ahead.compile_together(two, lambda n_left: None)
+    print(reason, n_compiled() - before)
 """
-    assert lines(run(REHEARSED + code)) == ["1 -9"]
+
+
+def test_without_workers_this_process_compiles_all(run):
+    expected = ["it dies 2", "no process can be started 2", "no locks 2"]
+    assert lines(run(REHEARSED + HELPLESS)) == expected
 
 
 def test_a_worker_without_its_parent_compiles_nothing(monkeypatch):
@@ -191,27 +190,6 @@ print(n_compiled() - n)
     assert lines(run(code)) == ["0 1", "0"]
 
 
-STOPPED = """
-import subprocess, time
-[wanted] = [each for each in kernels if each.name == "_adam"]
-path = ahead.place_of(wanted.kernel, wanted.types).path
-code = "import time, pathlib as p; from npformer.files.locks import claimed;"
-code += f"claim = claimed(p.Path({str(path)!r}));"
-code += "claim.__enter__(); print(1, flush=True); time.sleep(60)"
-with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
-    holder.stdout.readline()
-    compiling.LONGEST = 0.5
-    start = time.monotonic()
-    wanted.kernel.compile(wanted.types)
-    print(time.monotonic() - start > 0.5, wanted.is_on_disk())
-    holder.kill()
-"""
-
-
-def test_a_process_that_stands_still_is_not_waited_for_for_ever(run):
-    assert lines(run(REHEARSED + STOPPED)) == ["True True"]
-
-
 NOTED = """
 import numba
 from npformer.commands.shared import compiling
@@ -221,6 +199,21 @@ ahead.overloads_of = lambda found: kernels
 ahead.compile_together = lambda *given: None
 trainer = nf.Trainer(nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8), nf.Adam(0.1))
 compiling.compile_once(trainer, progress=False)
+
+workers, start = [], ahead.start_python
+def keep(statement, stdin):
+    workers.append(start(statement, stdin))
+    return workers[-1]
+
+def interrupt(n_left):
+    raise KeyboardInterrupt
+
+ahead.start_python = keep
+try:
+    together(kernels, interrupt)
+except KeyboardInterrupt:
+    print(len(workers), workers[0].poll())
+
 ahead.compile_together = together
 for _ in range(2):
     compiling.compile_once(trainer, progress=False)
@@ -231,8 +224,9 @@ print(len(rehearsals))
 """
 
 
-def test_a_work_is_rehearsed_until_its_kernels_are_on_disk_and_again_for_another_numba(run):
-    assert lines(run(REHEARSED + NOTED)) == ["2", "3"]
+def test_an_interrupt_ends_all_processes_and_a_work_is_rehearsed_until_its_kernels_are_on_disk(run):
+    """And again for another numba."""
+    assert lines(run(REHEARSED + NOTED)) == ["1 -9", "2", "3"]
 
 
 def test_where_nothing_is_kept_or_compiled_nothing_is_rehearsed(monkeypatch):
