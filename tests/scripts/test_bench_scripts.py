@@ -2,11 +2,11 @@
 
 import json
 import math
-import os
 from importlib import import_module
 
 import numpy as np
 import pytest
+from counter import build_counter
 from refusals import refuses
 
 import npformer as nf
@@ -338,22 +338,6 @@ def test_a_gpt_is_measured(tmp_path, call):
 
 
 # -- contenders ------------------------------------------------------------------------------------
-
-
-def build_counter(start):
-    """``step`` that counts its calls."""
-    if start < 0:
-        raise ValueError("start is negative\nand more that nobody wants to read")
-    calls = start
-
-    def step():
-        nonlocal calls
-        calls += 1
-        if calls == 1000:
-            os._exit(3)
-        return calls
-
-    return step
 
 
 def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
