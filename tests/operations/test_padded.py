@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from programs import compiling, python
 from results import FLOATS
 
 from npformer.cpu.jit import kernel
@@ -48,45 +47,6 @@ def test_the_product_of_arrays_with_room(m, dtype, multiply):
             for add, expected in ((True, before + product), (False, product)):
                 multiply(left, right, out, (m, n, depth), scale, add)
                 np.testing.assert_allclose(out[:m, :n], expected, rtol=tolerance, atol=tolerance)
-
-
-KERNELS = """
-import numpy as np
-from npformer.cpu.jit import kernel
-from npformer.cpu.padded import multiply_columns, multiply_padded, with_room
-
-@kernel
-def by_rows(a, b, out, sizes, scale):
-    multiply_padded(a, b, out, sizes, scale, False)
-
-@kernel
-def by_columns(a, b, out, sizes, scale):
-    multiply_columns(a, b, out, sizes, scale, False)
-
-def is_right(multiply):
-    x = np.arange(6.0).reshape(2, 3)
-    a, b, out = with_room([(3, 3), (3, 3), (3, 3)], x.dtype)
-    left = x.T if multiply is by_columns else x
-    a[: len(left), : left.shape[1]] = left
-    b[:3, :2] = x.T
-    multiply(a, b, out, (2, 2, 3), 1.0)
-    return bool((out[:2, :2] == x @ x.T).all())
-"""
-
-
-def test_kernels_that_two_processes_have_compiled_keep_their_own_loops(tmp_path):
-    """In both, numba gives the loop the same number; a third process links them by their names."""
-    (tmp_path / "two_kernels.py").write_text(KERNELS)
-    variables = compiling(NUMBA_CACHE_DIR=tmp_path / "kernels")
-
-    def right(*names):
-        calls = ", ".join(f"is_right({name})" for name in names)
-        found = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
-        code = f"{found}; from two_kernels import *; print([{calls}])"
-        return python("-c", code, env=variables).stdout.strip()
-
-    assert right("by_rows") == right("by_columns") == "[True]"
-    assert right("by_rows", "by_columns") == "[True, True]"
 
 
 @FLOATS
