@@ -37,6 +37,24 @@ def arguments_of(name, dtype="float64"):
     return FIRST[name].arguments_of(name, dtype)
 
 
+def dtypes_of(case):
+    """The dtypes in which kernels compute a case.
+
+    The kernels of attention are compiled apart, for seconds, for each dtype, with a bias or without
+    one, and with softcap or without it. Six of these eight hold all pairs, and tell as much.
+    """
+    if case.options.get("softcap") is None:
+        return ["float32", "float64"]
+    has_bias = case.options.get("bias", "drawn") is not None
+    return ["float32"] if has_bias else ["float64"]
+
+
+def with_half_precision(case):
+    """``dtypes_of`` a case, and float16, which kernels compute in float32."""
+    dtypes = dtypes_of(case)
+    return [*dtypes, "float16"] if "float32" in dtypes else dtypes
+
+
 def written_by(name):
     """The names of the arrays that an operation changes."""
     return [x.name for x in OPERATIONS[name].record.contract.arrays.values() if x.kind == "written"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from numpy.testing import assert_array_equal
-from results import FIRST, run, written_by
+from results import FIRST, run, with_half_precision, written_by
 
 from npformer import cpu, reference
 from npformer.gradients.case import Case
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 @st.composite
 def calls(draw, name):
     case = draw(st.sampled_from([case for case in CASES if name in case.names]))
-    dtype = draw(st.sampled_from(["float32", "float64", "float16"]))
+    dtype = draw(st.sampled_from(with_half_precision(case)))
     sizes = draw(sizes_for(case))
     poison = draw(st.sampled_from(POISONS))
     # 0 times infinity is NaN

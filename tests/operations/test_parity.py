@@ -17,7 +17,7 @@ import pytest
 from layouts import backwards, contiguous, every_second, fortran, read_only, rows_apart
 from on_gpu import NO_GPU, ON_GPU, gpu
 from programs import environment, python
-from results import EVERY_KERNEL, assert_equal_within, named_results, run, written_by
+from results import EVERY_KERNEL, assert_equal_within, dtypes_of, named_results, run, written_by
 
 import npformer as nf
 from npformer import cpu, reference
@@ -27,13 +27,11 @@ from npformer.gradients.cases import CASES
 ON_REAL_GPU = 0 if NO_GPU else 8
 
 LAYOUTS = [every_second, rows_apart, fortran, backwards, read_only]
-# Each of these options has kernels of its own, which take many seconds to compile.
-COMPILED_APART = {"softcap"}
 CALLS = [
     pytest.param(case, name, i, dtype, id=f"{name}-{case}-{dtype}")
     for i, case in enumerate(CASES)
     for name in case.names
-    for dtype in (["float32"] if COMPILED_APART & set(case.options) else ["float32", "float64"])
+    for dtype in dtypes_of(case)
 ]
 
 
@@ -132,5 +130,15 @@ def test_every_operation_has_a_case():
 def test_the_kernels_without_jit():
     """As plain Python they have to give the same numbers: their meaning does not depend on LLVM."""
     ignore = "ignore::RuntimeWarning"  # hashing wraps round, which NumPy reports
-    arguments = ["-m", "pytest", "-q", "-x", __file__, "-W", ignore, "-k", "cpu and float32"]
+    arguments = [
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        __file__,
+        "-W",
+        ignore,
+        "-k",
+        "cpu and (float32 or softcap)",
+    ]
     python(*arguments, env=environment(NUMBA_DISABLE_JIT="1"))

@@ -5,7 +5,7 @@ npformer computes the same as without, where nothing is wrong.
 
 import numpy as np
 import pytest
-from results import run
+from results import run, with_half_precision
 
 from npformer import (
     SGD,
@@ -80,8 +80,10 @@ def scaled(arguments, factor):
     return arguments
 
 
-@pytest.mark.parametrize("dtype", FACTORS)
-@pytest.mark.parametrize("case", CASES, ids=str)
+CALLS = [(case, dtype) for case in CASES for dtype in with_half_precision(case)]
+
+
+@pytest.mark.parametrize(("case", "dtype"), [call for call in CALLS if call[1] in FACTORS], ids=str)
 @pytest.mark.parametrize("ops", [reference.ops, cpu.ops], ids=["reference", "cpu"])
 def test_operations(ops, case, dtype):
     for name in case.names:
