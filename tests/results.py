@@ -19,6 +19,9 @@ from npformer.runtime import threads
 WITH_GPU = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 KERNELS = [pytest.param(cpu.ops, id="cpu"), pytest.param(ON_GPU, id="gpu", marks=WITH_GPU)]
 EVERY_KERNEL = pytest.mark.parametrize("ops", KERNELS)
+WITH_LONG_DOUBLE = pytest.mark.skipif(
+    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
+)
 FLOATS = pytest.mark.parametrize("dtype", ["float32", "float64"])
 BOTH_ATTENTIONS = pytest.mark.parametrize("name", ["attention", "flash_attention"])
 BACKENDS = [pytest.param(reference.ops, id="reference"), *KERNELS]

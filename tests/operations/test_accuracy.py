@@ -4,7 +4,7 @@ against exact ones.
 
 import numpy as np
 import pytest
-from results import FIRST, named_results
+from results import FIRST, WITH_LONG_DOUBLE, named_results
 
 from scripts.measure.measure_accuracy import HARD, errors_of
 
@@ -12,9 +12,7 @@ from npformer import cpu, reference
 from npformer.gradients.drawing import cast
 
 
-@pytest.mark.skipif(
-    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
-)
+@WITH_LONG_DOUBLE
 @pytest.mark.parametrize("hard", HARD, ids=str)
 def test_errors_on_hard_inputs_are_within_the_bounds_of_the_table(hard):
     for name, (of_result, of_gradients) in errors_of(hard, "float32", ["reference", "cpu"]).items():

@@ -194,14 +194,6 @@ def test_scale_that_overflows_half_precision(name):
     assert_close(out, half(3, 5, 64), 1e-2)
 
 
-@pytest.mark.parametrize("name", ["gelu", "gelu_erf"])
-def test_gelu_where_the_cube_overflows(name):
-    x = np.array([300, -300, 60_000, -60_000], "float16")
-    slope = getattr(npf, f"{name}_backward")(half(1, 4), x)
-    assert_array_equal(getattr(npf, name)(x), np.maximum(x, 0))
-    assert_array_equal(slope, x > 0)
-
-
 def test_sums_over_5000_rows():
     x = half(1, 5000, 3)
     dy = half(1, 5000, 2)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+from results import WITH_LONG_DOUBLE
+
 from scripts.measure.measure_accuracy import HARD, errors_of
 
 FLOOR = 2  # units of rounding that are never too many
@@ -13,9 +15,7 @@ CASES = [(hard, "float32") for hard in HARD]
 CASES += [(hard, "float64") for hard in HARD if hard.case.operation in ("gru", "lstm")]
 
 
-@pytest.mark.skipif(
-    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than float64 here"
-)
+@WITH_LONG_DOUBLE
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PyTorch's results may be inf
 @pytest.mark.parametrize(("hard", "dtype"), CASES, ids=str)
 def test_no_error_on_a_hard_input_is_four_times_that_of_pytorch(hard, dtype):
