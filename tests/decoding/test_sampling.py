@@ -10,12 +10,12 @@ from npformer import greedy_decode
 from npformer.decoding import sample
 from npformer.decoding.sampling import FEW, draw
 
-MANY = np.tile(SRC[:1], (4000, 1))
+MANY = np.tile(SRC[:1], (2000, 1))
 MODEL, PARAMS = random_model()
 
 
 def first_drawn(**options):
-    """How often each token is the first of 4000 texts."""
+    """How often each token is the first of 2000 texts."""
     drawn = sample(MODEL, PARAMS, MANY, **IDS, max_len=1, **options)
     return np.bincount(drawn[:, 0], minlength=7)
 

@@ -100,15 +100,6 @@ def test_vectors_are_the_mean_the_first_or_the_maximum_of_positions(pooling, inp
     assert_close(outputs, vectors @ params["output"]["weight"] + params["output"]["bias"])
 
 
-@each_input
-@each_backend
-def test_without_a_task_and_a_pooling_vectors_are_those_of_positions(inputs):
-    model, params = made({**inputs, "pooling": "none"})
-    x, _, keep_mask, _ = batch_of(model)
-    expected = model.encode(params, x, keep_mask)
-    assert_array_equal(model.vectors(params, x, keep_mask), expected)
-
-
 @pytest.mark.parametrize("pooling", POOLED)
 def test_padding_on_the_left_changes_no_vector(pooling):
     model, params = made({"pooling": pooling, "positions": "none"})
@@ -138,11 +129,6 @@ def test_maps_after_several_poolings():
     x = (x * norm["gain"] + norm["bias"]) @ last["weight"]
     expected = x / np.linalg.norm(x, axis=1, keepdims=True)
     assert_close(model.sentence_vectors(params, IDS), expected, 1e-12)
-
-
-def test_without_maps_the_vector_of_a_sentence_is_that_of_the_pooling():
-    model, params = made({})
-    assert_array_equal(model.sentence_vectors(params, IDS), model.vectors(params, IDS))
 
 
 def test_types_are_the_first_if_they_are_not_given():
@@ -267,9 +253,16 @@ def test_numbers_have_no_label_smoothing():
     refuses(ValueError, message, model.loss, params, X, Y, label_smoothing=0.1)
 
 
-def test_without_a_task_there_are_neither_outputs_nor_a_loss():
-    model, params = made({})
-    assert model.vectors(params, IDS).shape == (B, 8)
+@each_input
+@pytest.mark.parametrize("pooling", ["none", "mean"])
+def test_without_a_task_there_are_vectors_and_neither_outputs_nor_a_loss(pooling, inputs):
+    model, params = made({**inputs, "pooling": pooling})
+    x, targets, keep_mask, _ = batch_of(model)
+    vectors = model.vectors(params, x, keep_mask)
+    if pooling == "none":
+        assert_array_equal(vectors, model.encode(params, x, keep_mask))
+    else:
+        assert_array_equal(vectors, model.sentence_vectors(params, x, keep_mask))
     message = "task=None, expected 'classes', 'numbers' or 'words'"
-    refuses(ValueError, message, model.outputs, params, IDS)
-    refuses(ValueError, message, model.loss, params, IDS, C)
+    refuses(ValueError, message, model.outputs, params, x)
+    refuses(ValueError, message, model.loss, params, x, targets)

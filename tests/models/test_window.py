@@ -2,7 +2,9 @@
 2023).
 """
 
+import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -68,20 +70,9 @@ def test_a_cache_with_a_mask_and_a_window(every_backend):
 @pytest.mark.parametrize("window", [None, 2])
 def test_a_wrong_mask_is_named_with_a_window_as_without_one(window):
     params = Initializer(0, "float64").self_attention(LayerShapes(8, 9))
-    x = np.ones((2, 4, 8))
     settings = layers.AttentionSettings(2, window=window)
-
-    def refused(message, mask, error=ValueError):
-        refuses(error, message, layers.self_attention, reference, params, x, settings, mask)
-
-    refused("keep_mask has dtype float64, expected bool", np.ones((2, 1, 1, 4)), TypeError)
-    refused("keep_mask has dtype int64, expected bool", np.ones((2, 1, 1, 4), int), TypeError)
-    refused("keep_mask is a list", [[True] * 4] * 4, TypeError)
-    wide = r"keep_mask has shape \(2, 1, 1, 3\), expected one that broadcasts to"
-    refused(wide, np.ones((2, 1, 1, 3), bool))
-    long = r"keep_mask has shape \(3, 1, 4, 4\), expected one that broadcasts to"
-    refused(long, np.ones((3, 1, 4, 4), bool))
-
-
-def test_a_window_of_no_position_is_refused():
-    refuses(ValueError, "window=0, expected at least 1", Transformer, 11, 11, window=0, **SIZES)
+    attend = partial(layers.self_attention, reference, params, np.ones((2, 4, 8)), settings)
+    refuses(TypeError, "keep_mask has dtype int64, expected bool", attend, np.ones((4, 4), int))
+    for shape in ((2, 1, 1, 3), (3, 1, 4, 4)):
+        message = re.escape(f"keep_mask has shape {shape}, expected one that broadcasts to")
+        refuses(ValueError, message, attend, np.ones(shape, bool))
