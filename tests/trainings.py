@@ -1,16 +1,33 @@
 """What a training leaves in its folder, to compare two of them, and what it shows."""
 
+import copy
 import io
+import pickle
 import sys
 
 import numpy as np
+import pytest
 
+from npformer import Adam, Trainer, Transformer
 from npformer.training import JsonLog, load_checkpoint
 
 # A batch, whose rows end at different columns.
 SRC = np.array([[3, 4, 5, 6], [7, 3, 0, 0], [8, 0, 0, 0], [5, 5, 6, 0], [9, 10, 3, 3]])
 TGT = np.pad(SRC, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
 TGT[range(5), (SRC != 0).sum(axis=1) + 1] = 2
+MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, dropout=0.2)
+
+
+def make(optimizer=None, model=MODEL, **settings):
+    """A trainer of a small model."""
+    return Trainer(model, optimizer or Adam(0.01), **settings)
+
+
+def pickled(x):
+    return pickle.loads(pickle.dumps(x))
+
+
+each_copy = pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
 
 
 def log_of(folder):

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from programs import FORKS_WARN, WITH_PIPES
 from refusals import refuses
+from trainings import MODEL, make
 
-from npformer import Adam, ByteNet, Trainer, Transformer, tree
+from npformer import ByteNet, tree
 from npformer.models import describe, from_description
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
 from tests.tools import forge_checkpoints
 from tests.tools.forgery import joined, parts, rewrite, seal
 
 pytest.importorskip("safetensors")
-
-MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12)
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def path(tmp_path):
 def training(tmp_path):
     """The checkpoint of a training."""
     path = tmp_path / "training.safetensors"
-    Trainer(MODEL, Adam(0.01)).save(path)
+    make().save(path)
     return path
 
 
@@ -144,7 +143,7 @@ def test_what_could_not_be_loaded_is_not_saved(path):
 
 
 def test_a_forged_training_is_refused(training):
-    trainer = Trainer(MODEL, Adam(0.01))
+    trainer = make()
     before = trainer.flat_params.copy()
     whole = training.read_bytes()
     _, info = load_checkpoint(training)
@@ -174,7 +173,7 @@ def test_a_forged_training_is_refused(training):
         forged(reason, model=info["model"] | change)
 
     forged_model("model has settings that this npformer does not know: ['cache']", cache=1)
-    forged_model("dropout is nan in the file and 0.1 in the model", dropout=math.nan)
+    forged_model("dropout is nan in the file and 0.2 in the model", dropout=math.nan)
     forged_model("n_layers is 1000000000000 in the file and 1 in the model", n_layers=10**12)
 
     def forged_trainer(reason, **change):

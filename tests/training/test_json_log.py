@@ -25,11 +25,6 @@ def steps(path):
     return [record["step"] for record in JsonLog.read(path)]
 
 
-def test_records_come_back_exactly(path):
-    records = [{"step": 2, "loss": 2 / 3}, {"step": 2, "val_loss": 2 / 3}]
-    assert JsonLog.read(str(path))[1:3] == records
-
-
 def test_each_record_is_a_line_that_can_be_read_at_once(tmp_path):
     path = tmp_path / "new" / "log.jsonl"
     records = []
@@ -40,7 +35,7 @@ def test_each_record_is_a_line_that_can_be_read_at_once(tmp_path):
             log.write(record)
             lines = path.read_text(encoding="utf-8").split("\n")
             assert [json.loads(line) for line in lines[:-1]] == records
-    assert JsonLog.read(path) == records
+    assert JsonLog.read(str(path)) == records
 
 
 @pytest.mark.parametrize("content", [None, b""])

@@ -1,10 +1,8 @@
 """``Trainer.fit``: validation, saving, the best checkpoint, when it ends, and how it goes on."""
 
-import copy
 import functools
 import inspect
 import os
-import pickle
 import signal
 import sys
 import time
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from promises import assert_trees_close
 from refusals import refuses
-from trainings import assert_same, log_of, outcome, steps_of
+from trainings import MODEL, assert_same, each_copy, log_of, make, outcome, pickled, steps_of
 
 from npformer import (
     Adam,
@@ -34,12 +32,7 @@ from npformer.training.schedules import Schedule
 
 pytest.importorskip("safetensors")
 TASK = CopyTask(vocab=11, max_len=5)
-MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=8, dropout=0.1)
 HELD_OUT = [TASK.held_out(10), TASK.longer(3)]
-
-
-def make(optimizer=None, **settings):
-    return Trainer(MODEL, optimizer or Adam(0.01), **settings)
 
 
 def batches(first=0, n=100):
@@ -229,7 +222,7 @@ def test_an_average_goes_on_in_a_copy():
     trainer = make()
     average = ParameterAverage(1)
     fit(trainer, 2, callbacks=[average])
-    twin = pickle.loads(pickle.dumps(average))
+    twin = pickled(average)
     fit(trainer, 1, callbacks=[average, twin])
     assert_trees_close(twin.params, average.params)
 
@@ -349,16 +342,14 @@ def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
     assert now == 61  # a step is finished before the last one begins
 
 
-@pytest.mark.parametrize(
-    "again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"]
-)
+@each_copy
 @pytest.mark.parametrize(
     "schedule", [0.01, noam(8, 3), inverse_sqrt(0.01, 3), warmup_cosine(0.01, 2, 9)], ids=str
 )
-def test_a_copy_makes_the_same_steps_and_is_on_its_own(again, schedule):
+def test_a_copy_makes_the_same_steps_and_is_on_its_own(copied, schedule):
     trainer = make(Adam(schedule), seed=5, clip_norm=0.5, frozen=["encoder"], n_shards=2)
     fit(trainer, 3, validate=HELD_OUT, every=2)
-    (twin,) = again([trainer])
+    (twin,) = copied([trainer])
     assert twin.last == trainer.last
     assert twin.settings == trainer.settings
     assert twin.optimizer == trainer.optimizer

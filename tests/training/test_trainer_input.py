@@ -1,29 +1,25 @@
 """What a ``Trainer`` refuses, and what it takes in any order or type."""
 
-import copy
 import operator
-import pickle
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refuses
-from trainings import reversed_order
+from trainings import MODEL, each_copy, make, reversed_order
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
 from npformer.training.checkpoint import contents_of
 
-SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "dropout": 0.0}
-MODEL = Transformer(11, 11, **SIZES)
-COPIES = copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))
 SRC = np.array([[3, 4, 5]])
 TGT = np.array([[1, 3, 4, 2]])
 
 
 @pytest.fixture
 def trainer():
-    return Trainer(MODEL, Adam())
+    return make()
 
 
 @pytest.fixture
@@ -45,10 +41,10 @@ def saved_and_loaded(folder, trainer, again):
 
 
 def test_parameters_in_another_order_are_the_same_parameters(trainer, tmp_path):
-    other = Trainer(MODEL, Adam(), params=reversed_order(MODEL.init(0)))
+    other = make(params=reversed_order(MODEL.init(0)))
     trainer.step(SRC, TGT)
     other.step(SRC, TGT)
-    again = saved_and_loaded(tmp_path, other, Trainer(MODEL, Adam()))
+    again = saved_and_loaded(tmp_path, other, make())
     for each in (other, again):
         assert_array_equal(each.state.arrays, trainer.state.arrays)
 
@@ -70,7 +66,7 @@ def test_batches_that_can_be_read_once_make_a_whole_step(trainer):
         (pair for pair in pairs),
         zip(*zip(*pairs, strict=True), strict=True),
     ):
-        other = Trainer(MODEL, Adam())
+        other = make()
         assert other.step(batches=once) == loss
         assert_array_equal(other.flat_params, trainer.flat_params)
         assert other.last.n_tokens == 6
@@ -91,7 +87,7 @@ def test_what_can_be_read_once_is_no_part_of_a_batch(trainer, unchanged):
 def test_callbacks_may_be_a_generator():
     seen: list = []
     callbacks = (lambda trainer, info, i=i: seen.append((info.step, i)) for i in range(2))
-    Trainer(MODEL, SGD(0.1)).fit([(SRC, TGT)] * 2, callbacks=callbacks, progress=False)
+    make().fit([(SRC, TGT)] * 2, callbacks=callbacks, progress=False)
     assert seen == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
@@ -133,10 +129,10 @@ def test_parameters_cannot_be_replaced(trainer):
     refused("parameter 'name'", params["encoder"].clear)
     refused("trainer.flat_params", setattr, trainer, "flat_params", trainer.flat_params * 2)
     refused("trainer.ops", setattr, trainer, "ops", None)
-    assert trainer.step(SRC, TGT) == Trainer(MODEL, Adam()).step(SRC, TGT)  # nothing had changed
+    assert trainer.step(SRC, TGT) == make().step(SRC, TGT)  # nothing had changed
 
 
-@pytest.mark.parametrize("copied", COPIES)
+@each_copy
 def test_a_copy_of_the_parameters_is_an_ordinary_tree(trainer, copied):
     params = copied(trainer.params)
     assert type(params) is dict
@@ -147,7 +143,7 @@ def test_a_copy_of_the_parameters_is_an_ordinary_tree(trainer, copied):
 
 
 def test_parameters_are_changed_in_place():
-    trainer, other = (Trainer(MODEL, SGD(0.1)) for _ in range(2))
+    trainer, other = (make() for _ in range(2))
     trainer.params["output"]["bias"][...] = 1
     other.params["output"]["bias"] += 1
     other.flat_params *= 1
@@ -156,31 +152,30 @@ def test_parameters_are_changed_in_place():
 
 
 def test_frozen_may_be_a_generator():
-    trainer = Trainer(MODEL, SGD(0.1), frozen=iter(["encoder"]))
+    trainer = make(frozen=iter(["encoder"]))
     assert trainer.settings.frozen == ["encoder"]
 
 
 def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path):
     def made(integer, number):
-        sizes = SIZES | {"n_layers": (1, 1), "dropout": number(0.5)}
-        model = Transformer(integer(11), 11, **sizes)
-        optimizer = AdamW(weight_decay=number(0.5))
-        return Trainer(model, optimizer, seed=integer(1), clip_norm=number(1))
+        sizes = {"src_vocab": integer(11), "n_layers": (1, 1), "dropout": number(0.5)}
+        settings = {"model": replace(MODEL, **sizes), "seed": integer(1), "clip_norm": number(1)}
+        return make(AdamW(weight_decay=number(0.5)), **settings)
 
     saved_and_loaded(tmp_path, made(np.int64, np.float32), made(int, float))
 
 
 def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
     optimizer = Adam(Fraction(1, 8), [np.float32(0.5), Fraction(3, 4)])
-    trainer = Trainer(MODEL, optimizer, clip_norm=Fraction(1, 3))
+    trainer = make(optimizer, clip_norm=Fraction(1, 3))
     trainer.step(SRC, TGT)
-    again = Trainer(MODEL, Adam(0.125, (0.5, 0.75)), clip_norm=1 / 3)
+    again = make(Adam(0.125, (0.5, 0.75)), clip_norm=1 / 3)
     assert saved_and_loaded(tmp_path, trainer, again).optimizer == trainer.optimizer
 
 
 def test_arguments_that_do_not_fit_are_refused():
     def refused(message, error=TypeError, **arguments):
-        refuses(error, message, Trainer, MODEL, SGD(0.1), **arguments)
+        refuses(error, message, make, **arguments)
 
     below = "expected at least 0 and below"
     refused(f"seed=an int of 1329 bits, {below}", ValueError, seed=10**400)
@@ -197,13 +192,13 @@ def test_arguments_that_do_not_fit_are_refused():
 
 
 def test_the_largest_seed_trains_and_is_saved(tmp_path):
-    trainer, again = (Trainer(MODEL, SGD(0.1), seed=2**64 - 1) for _ in range(2))
+    trainer, again = (make(seed=2**64 - 1) for _ in range(2))
     trainer.step(SRC, TGT)
     saved_and_loaded(tmp_path, trainer, again)
 
 
 def test_a_checkpoint_that_lacks_an_array_changes_nothing(trainer, unchanged):
-    other = Trainer(MODEL, Adam())
+    other = make()
     other.step(SRC, TGT)
     arrays, info = contents_of(other)
     del arrays["optimizer.v"]
@@ -222,7 +217,7 @@ def test_a_model_needs_its_methods():
 
 
 def test_a_source_that_is_too_long_is_noticed_before_the_step():
-    model = Transformer(11, 11, **SIZES, max_len=3)
+    model = replace(MODEL, max_len=3)
     refuses(ValueError, "src has length 4, expected at most max_len=3", model.count, TGT, TGT)
     assert model.count(SRC, TGT) == 3
 
@@ -250,7 +245,7 @@ def test_what_decides_the_shards_is_the_largest_array(monkeypatch):
     assert seen == [2, 2, 4]
 
 
-@pytest.mark.parametrize("copied", COPIES)
+@each_copy
 def test_a_model_that_was_used_can_be_copied(copied):
     params = MODEL.init(0)
     logits = MODEL.logits(params, SRC, TGT)
@@ -274,4 +269,4 @@ def test_a_refused_token_leaves_the_decoder_as_it_was(backend):
 
 def test_merging_takes_dicts():
     message = "tree is a Trainer, expected a nested dict"
-    refuses(TypeError, message, tree.merged, Trainer(MODEL, SGD(0.1)), TREE)
+    refuses(TypeError, message, tree.merged, make(), TREE)

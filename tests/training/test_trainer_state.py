@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from refusals import refuses
-from trainings import SRC, TGT
+from trainings import MODEL, SRC, TGT, make
 
-from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, Trainer, Transformer, tree
+from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, tree
 from npformer.training import (
     average,
     inverse_sqrt,
@@ -19,12 +19,7 @@ from npformer.training.checkpoint import contents_of
 
 pytest.importorskip("safetensors")
 
-MODEL = Transformer(11, 11, d_model=8, n_heads=2, n_layers=1, d_ff=12, dropout=0.2)
 OPTIMIZERS = [Adam(inverse_sqrt(0.01, 3)), AdamW(0.01), SGD(0.1, momentum=0.9), SGD(0.1)]
-
-
-def make(optimizer=None, model=MODEL, **options):
-    return Trainer(model, optimizer or Adam(0.01), **options)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
