@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 from results import normal
+from tables import each_of
 
 from npformer.commands import gradcheck as command
 
@@ -144,7 +145,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@each_of("view", VIEWS)
 def test_views_of_the_arguments_are_not_confused(view):
     def f_backward(dy, x):
         dx = np.zeros(x.shape)

@@ -27,6 +27,7 @@ from promises import (
     surprise_at,
 )
 from refusals import refuses
+from tables import each_of
 
 from npformer import layers, tree
 from npformer.models import describe, from_description
@@ -34,7 +35,7 @@ from npformer.models.pooling import VectorMap
 
 B, T = IDS.shape
 UNIT = VectorMap("unit")
-each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+each_setting = each_of("settings", SETTINGS)
 each_input = pytest.mark.parametrize("inputs", [{}, REAL], ids=["ids", "vectors"])
 each_backend = pytest.mark.usefixtures("default_backend")
 

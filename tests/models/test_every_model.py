@@ -8,6 +8,7 @@ from catalogue import CATALOGUE
 from numpy.testing import assert_array_equal
 from oracles import assert_close
 from promises import assert_trees_close, drawn_steps, params_of
+from tables import each_of
 from trainings import reversed_order
 from whole_models import (
     assert_gradient_along_directions,
@@ -31,7 +32,7 @@ from npformer import (
 from npformer.models import LowRank, describe, from_description
 from npformer.text.copy_task import exact_match
 
-each_model = pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOGUE))
+each_model = each_of("row", CATALOGUE)
 MODELS = {name: row.model for name, row in CATALOGUE.items()}
 WITH_SOURCE = {name: model for name, model in MODELS.items() if hasattr(model, "decode")}
 DESCRIBED = {name: model for name, model in MODELS.items() if not isinstance(model, LowRank)}
@@ -39,7 +40,7 @@ PADDED = {}  # by its id, or an encoder's mask
 for name, model in DESCRIBED.items():
     if model.pad_id is not None or isinstance(model, Encoder):
         PADDED[name] = model, CATALOGUE[name].batch
-each_padded = pytest.mark.parametrize(("model", "batch"), PADDED.values(), ids=list(PADDED))
+each_padded = each_of(("model", "batch"), PADDED)
 LANGUAGE_MODELS = [name for name, model in MODELS.items() if isinstance(model, LanguageModel)]
 TELLING_NO_FUTURE = [*WITH_SOURCE, *LANGUAGE_MODELS]
 SRC = np.array([[3, 4, 5, 6, 2], [3, 2, 1, 0, 0]])
@@ -161,7 +162,7 @@ def test_the_past_does_not_see_the_future(name, default_backend):
         assert (after[:, t:] != before[:, t:]).any()
 
 
-@pytest.mark.parametrize("model", WITH_SOURCE.values(), ids=list(WITH_SOURCE))
+@each_of("model", WITH_SOURCE)
 def test_steps_are_the_whole_computation(model, every_backend):
     src = np.vstack([SRC, 0 * SRC[:1]])
     params = params_of(model)
@@ -172,7 +173,7 @@ def test_steps_are_the_whole_computation(model, every_backend):
         assert_close(decoder.step(tokens, parents), expected[:, -1], 1e-12)
 
 
-@pytest.mark.parametrize("model", DESCRIBED.values(), ids=list(DESCRIBED))
+@each_of("model", DESCRIBED)
 def test_a_description_gives_the_model_back_and_a_seed_the_parameters(model):
     assert from_description(describe(model)) == model
     params = model.init(3)

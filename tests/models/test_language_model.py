@@ -33,6 +33,7 @@ from promises import (
 )
 from refusals import refuses
 from results import wait_for_helpers
+from tables import each_of
 
 from npformer import (
     Adam,
@@ -53,7 +54,7 @@ from npformer.decoding.request import checked_request
 from npformer.layers.cache import BlockCache
 from npformer.models import LowRank
 
-each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+each_setting = each_of("settings", SETTINGS)
 each_backend = pytest.mark.usefixtures("default_backend")
 PROMPTS = [[3, 4, 5, 1], [7], [2, 2], [9, 8, 7, 6, 5, 4]]
 
@@ -191,7 +192,7 @@ CASES |= {
 }
 
 
-@pytest.mark.parametrize(("settings", "max_len", "of_integers"), CASES.values(), ids=list(CASES))
+@each_of(("settings", "max_len", "of_integers"), CASES)
 def test_each_row_has_the_context_that_it_has_alone(settings, max_len, of_integers, every_backend):
     """Rows of random tokens, which are full at different steps, and end at different steps.
 

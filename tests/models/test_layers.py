@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 from oracles import assert_close
 from refusals import refuses
 from results import normal
+from tables import each_of
 from whole_models import shaken
 
 from npformer import gradcheck, layers, reference, tree
@@ -109,7 +110,7 @@ for shape in ((B, H, T), (1, H, 1), (T,)):
     add(f"cross-attention, bias {shape}", biased, OF_MEMORY, X, MEMORY, bias, **options)
 
 
-@pytest.mark.parametrize(("layer", "inputs", "params"), LAYERS.values(), ids=list(LAYERS))
+@each_of(("layer", "inputs", "params"), LAYERS)
 def test_the_backward_of_a_layer_is_its_derivative(layer, inputs, params):
     check_layer(layer, inputs, params)
 

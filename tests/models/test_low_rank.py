@@ -9,15 +9,14 @@ from catalogue import ADAPTED, OF_ADAPTED as SIZES, adapted
 from oracles import assert_close
 from promises import params_of
 from refusals import refuses
+from tables import each_of
 from whole_models import shaken
 
 from npformer import Adam, LanguageModel, Trainer, tree
 from npformer.models import LowRank
 from npformer.training import CheckpointError
 
-each_case = pytest.mark.parametrize(
-    ("model", "batch", "settings"), ADAPTED.values(), ids=list(ADAPTED)
-)
+each_case = each_of(("model", "batch", "settings"), ADAPTED)
 
 
 @each_case

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
+from tables import each_of
 from tiny import tiny_tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -57,7 +58,7 @@ TURNS = [
 ]
 
 
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=list(TEMPLATES))
+@each_of("template", TEMPLATES)
 def test_the_text_is_theirs(template):
     tokenizer = tiny_tokenizer(special=("<s>", "</s>"), template=template)
     tokenizer.bos_id = tokenizer.id_of("<s>")

@@ -5,6 +5,7 @@ import pytest
 from corpus import trained_translator
 from promises import params_of
 from refusals import refuses
+from tables import each_of
 
 from npformer.commands import export as command
 
@@ -41,7 +42,7 @@ def translator_of(folder):
     return ctranslate2.Translator(str(folder), **options)
 
 
-@pytest.mark.parametrize("settings", MODELS.values(), ids=list(MODELS))
+@each_of("settings", MODELS)
 def test_it_finds_the_same_translations_with_the_same_scores(tmp_path, settings):
     pytest.importorskip("ctranslate2")
     model = Transformer(V, V, **SIZES | settings)

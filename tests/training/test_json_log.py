@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 from programs import WITH_PIPES
 from refusals import refuses
+from tables import each_of
 
 from npformer.training import JsonLog
 
@@ -101,7 +102,7 @@ NO_RECORDS |= {"no text": b"\xff\xfe", "deep": b"[" * 100_000}
 NO_RECORDS["a huge number"] = b'{"a": ' + b"9" * 5000 + b"}"
 
 
-@pytest.mark.parametrize("line", NO_RECORDS.values(), ids=list(NO_RECORDS))
+@each_of("line", NO_RECORDS)
 def test_a_damaged_line_is_told_of_and_the_file_kept_aside(path, line):
     lines = path.read_bytes().split(b"\n")
     lines[1] = line
