@@ -14,6 +14,13 @@ from npformer.diagnosis.subject import Decoding, Subject
 from npformer.models.batch import count_of
 
 SPOILING = {"not finite", "not repeatable", "rows leak"}  # with which nothing else can be examined
+WITHOUT_OUTPUTS = """\
+The outputs were not examined: {why}.
+These questions were not asked:
+  {questions}
+Give the model a method, and they are:
+  logits(params, *inputs), which returns logits (B, T, V), or
+  outputs(params, *inputs), if it predicts anything else."""
 
 
 def diagnose(
@@ -128,8 +135,7 @@ def examined(subject, checks):
     except Exception as error:
         answers.missing["the model fails on this batch"] = ["all else"]
         if not answers.signs:
-            reason = f"{type(error).__name__}: {error}"
-            answers.signs["does not run"] = sign("does not run", reason)
+            answers.note(sign("does not run", f"{type(error).__name__}: {error}"))
         return answers.findings()
     for check in checks:
         answers.add(check, subject)
@@ -138,7 +144,7 @@ def examined(subject, checks):
             what = f"all that depends on '{min(spoiled)}'"
             answers.missing["mend it first, then diagnose again"] = [what]
             break
-    return answers.findings()
+    return answers.findings(subject.interface.missing)
 
 
 class Answers:
@@ -149,10 +155,10 @@ class Answers:
         self.missing = dict[str, list[str]]()
 
     def add(self, check, subject):
-        """Make a check. Of signs with one name, the first one stays."""
+        """Make a check."""
         try:
             for finding in check(subject):
-                self.signs.setdefault(finding.name, finding)
+                self.note(finding)
         except Exception as error:
             why = str(error)
             if not isinstance(error, ValueError):  # the model's own error, or one of this check
@@ -160,10 +166,24 @@ class Answers:
             question = " ".join(check.__doc__.split()).rstrip(".")
             self.missing.setdefault(why, []).append(question)
 
-    def findings(self):
-        """The causes without what follows from them, the surest first, and what is missing."""
+    def note(self, finding):
+        """Note a sign. Of those with one name, the first one stays."""
+        self.signs.setdefault(finding.name, finding)
+
+    def findings(self, why_no_outputs=""):
+        """The causes without what follows from them, the surest first, and what is missing: first
+        what cannot be known of a model without outputs.
+        """
         findings = Findings(sorted(causes_of(self.signs.values()), key=urgency))
-        findings.not_examined = [f"{'; '.join(what)}: {why}" for why, what in self.missing.items()]
+        findings.not_examined = []
+        for why, questions in self.missing.items():
+            if why == why_no_outputs:
+                text = WITHOUT_OUTPUTS.format(why=why, questions="\n  ".join(questions))
+                findings.not_examined.insert(0, text)
+                findings.has_outputs = False
+            else:
+                what = f"{'; '.join(questions)}: {why}"
+                findings.not_examined.append(f"not examined, which is no mistake: {what}")
         return findings
 
 

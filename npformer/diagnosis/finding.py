@@ -253,10 +253,12 @@ def explains(cause, finding):
 class Findings(Listing, list[Finding]):
     """Findings, the surest first, which print as a report.
 
-    ``not_examined`` says what could not be examined.
+    ``not_examined`` says what could not be examined; ``has_outputs`` is False if these are the
+    outputs of the model, on which most questions depend.
     """
 
     not_examined: list[str] | tuple = ()
+    has_outputs = True
 
     @property
     def names(self) -> list[str]:
@@ -264,8 +266,9 @@ class Findings(Listing, list[Finding]):
         return [finding.name for finding in self]
 
     def __repr__(self) -> str:
-        lines = [f"not examined, which is no mistake: {what}" for what in self.not_examined]
-        return "\n".join([self._report(), *lines])
+        if not self and not self.has_outputs:
+            return "\n".join([*self.not_examined, "No mistake was found in the rest."])
+        return "\n".join([self._report(), *self.not_examined])
 
     def _report(self):
         if not self:

@@ -285,6 +285,22 @@ def test_a_batch_of_one_array_of_a_model_of_your_own(case):
     assert "the batch" not in repr(found)
 
 
+def test_what_was_not_asked_of_a_model_without_outputs_comes_first_and_what_to_add():
+    shown = repr(found_in(BIGRAM))
+    first, _, question, *lines = shown.splitlines()
+    assert first.startswith("The outputs were not examined: a Bigram has no logits(params, …)")
+    assert question == "  Whether an output is finite, and the same again"
+    assert any(line.startswith("  logits(params, *inputs), which returns") for line in lines)
+    assert max(map(len, [first, question, *lines[:8]])) < 100
+    assert "Nothing is wrong" not in shown
+    assert lines[-1] == "No mistake was found in the rest."
+    assert repr(found_in(BIGRAM, model=BigramWithLogits())).startswith("input ignored")
+    shown = repr(found_in(BIGRAM, model=WrongBigram()))
+    assert shown.startswith("wrong gradient")
+    assert "\nThe outputs were not examined" in shown
+    assert "No mistake" not in shown
+
+
 def test_a_wrong_gradient_of_a_model_of_your_own():
     [wrong] = found_in(BIGRAM, model=WrongBigram())
     entry = re.search(r"its entry \[\d+, \d+\], by (\S+) and (\S+)", wrong.seen)
