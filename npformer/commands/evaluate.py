@@ -25,7 +25,7 @@ from npformer.commands.shared import (
     write_json,
     write_whole,
 )
-from npformer.commands.shared.decoding import SEARCH, Search
+from npformer.commands.shared.decoding import Search
 from npformer.commands.shared.models import TrainedModel
 
 from npformer.errors import UserError
@@ -55,7 +55,7 @@ def main(
     tgt: str | None = None,
     skip_empty: bool = False,
     split: str = "test_2016_flickr",
-    search: Search = SEARCH,
+    search: Search,
     out: OutputFile | None = None,
     plot: Picture | None = None,
     json: JsonFile | None = None,
@@ -160,13 +160,13 @@ def check_lines(translator, text):
 
 def by_length(sources, translations, references, language):
     """The scores of the sentences of each range of lengths."""
-    pairs = list(zip(sources, translations, references, strict=True))
     rows = []
+    lengths = [len(source.split()) for source in sources]
     for shortest, longest in LENGTHS:
-        some = [pair[1:] for pair in pairs if shortest <= len(pair[0].split()) <= longest]
+        some = [i for i, length in enumerate(lengths) if shortest <= length <= longest]
         if some:
-            translated, expected = map(list, zip(*some, strict=True))
-            scores = score(translated, expected, language)
+            ours = [translations[i] for i in some]
+            scores = score(ours, [references[i] for i in some], language)
             del scores["signatures"]
             rows.append({"words": [shortest, longest], "sentences": len(some), **scores})
     return rows

@@ -16,11 +16,9 @@ from npformer.commands.shared.models import TrainedModel
 
 from npformer.text import Writer
 
-SAMPLING = Sampling()
-
 
 @command_line
-def main(prompt: Text, *, trained: TrainedModel, n: Positive = 1, sampling: Sampling = SAMPLING):
+def main(prompt: Text, *, trained: TrainedModel, n: Positive = 1, sampling: Sampling):
     """Write texts.
 
     Parameters

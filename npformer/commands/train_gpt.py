@@ -23,8 +23,7 @@ import shlex
 from typing import Annotated
 
 from npformer.commands import called
-from npformer.commands.shared import command_line
-from npformer.commands.shared.signature import Fields
+from npformer.commands.shared import Fields, command_line
 from npformer.commands.shared.training import TextTraining, saying_what_is_left
 
 from npformer import tree
@@ -98,12 +97,12 @@ def main(
     """
     texts = [settings.get("text"), settings.get("held_out")]
     training.check(settings, "text", [BEST], texts)
+
+    def new():
+        return LanguageSettings(**settings, model=SMALL | model)
+
     with saying_what_is_left():
-        if training.resume:
-            run = training.run_of(LanguageRun, settings | {"model": model})
-        else:
-            new = LanguageSettings(**settings, model=SMALL | model)
-            run = training.run_of(LanguageRun, new)
+        run = training.run_of(LanguageRun, settings | {"model": model}, new)
         return train(run, training)
 
 

@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Annotated
 
 from npformer.commands import called
-from npformer.commands.shared import Reading, UsageError, command_line
-from npformer.commands.shared.signature import Fields
+from npformer.commands.shared import Fields, Reading, UsageError, command_line
 from npformer.commands.shared.training import SizesOfModel, TextTraining, saying_what_is_left
 
 from npformer import tree
@@ -83,6 +82,14 @@ def main(
     preset
         sizes and recipe: tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512,
         as in the paper, for millions) (default: tiny)
+    d_model
+        width D
+    n_heads
+        heads H
+    n_layers
+        layers N of the encoder, and of the decoder
+    d_ff
+        feed-forward width F
     minutes : M
         end so early that the result is written after M minutes
     vocab
@@ -136,14 +143,13 @@ def main(
         settings["data"] = str(folder)
         texts = [*folder.glob("train.*"), *folder.glob("val.*")]
     training.check(settings, "data", [RESULT, SNAPSHOTS], texts)
+
+    def new():
+        of_preset = TranslationSettings.from_preset(preset or "tiny", **settings)
+        return replace(of_preset, model=of_preset.model | sizes)
+
     with saying_what_is_left():
-        if training.resume:
-            changes = settings | ({"model": sizes} if sizes else {})
-            run = training.run_of(TranslationRun, changes)
-        else:
-            new = TranslationSettings.from_preset(preset or "tiny", **settings)
-            new = replace(new, model=new.model | sizes)
-            run = training.run_of(TranslationRun, new)
+        run = training.run_of(TranslationRun, settings | {"model": sizes}, new)
         return train(run, training, minutes)
 
 

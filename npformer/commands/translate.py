@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from npformer.commands.shared import Picture, Text, UsageError, command_line
-from npformer.commands.shared.decoding import SEARCH, Search
+from npformer.commands.shared.decoding import Search
 from npformer.commands.shared.lines import Lines, is_standard_input, name_of
 from npformer.commands.shared.models import TrainedModel
 
@@ -39,7 +39,7 @@ def main(
     *,
     file: Path | None = None,
     trained: TrainedModel,
-    search: Search = SEARCH,
+    search: Search,
     n_best: int | None = None,
     attention: Picture | None = None,
 ):

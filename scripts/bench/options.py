@@ -55,7 +55,17 @@ Backends = some(["cpu", "reference"], "backends of npformer, {}; all are compare
 
 
 class Turns(NamedTuple):
-    """How long contenders take turns, and the file of their figures."""
+    """How long contenders take turns, and the file of their figures.
+
+    Parameters
+    ----------
+    rounds
+        turns of each contender
+    seconds
+        seconds per turn, at least one step
+    quick
+        3 short rounds
+    """
 
     rounds: Positive
     seconds: AboveZero
@@ -73,17 +83,11 @@ class Usually(Fields):
     rounds of --quick.
     """
 
-    MEANINGS = {
-        "rounds": "turns of each contender",
-        "seconds": "seconds per turn, at least one step",
-        "quick": "3 short rounds",
-    }
-
     def __init__(self, rounds, seconds, quick_seconds):
         self.usual = {"rounds": rounds, "seconds": seconds}
         self.quick = {"rounds": 3, "seconds": quick_seconds}
         shown = self.usual | {"json": ""}
-        super().__init__(Turns, " ".join(Turns._fields), shown, meanings=self.MEANINGS)
+        super().__init__(Turns, " ".join(Turns._fields), shown)
 
     def value_in(self, options):
         """The turns that are measured."""

@@ -56,7 +56,7 @@ class TrackCommand:
         """
         top = add(self.name, self.show, self.meaning, **shown_as_written(self.doc))
         for track in self.tracks[1:]:
-            top.add_flag(f"--{track.name}", track.meaning)
+            top.add(f"--{track.name}", track.meaning, action="store_true")
         top.add(
             "--hint",
             "the next hint of an exercise, by its number or name; what the last check said first",

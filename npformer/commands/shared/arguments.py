@@ -68,10 +68,6 @@ class Parser(argparse.ArgumentParser):
             meaning = with_default(meaning, default)
         self.add_argument(name, help=meaning, default=default, **details)
 
-    def add_flag(self, name, meaning):
-        """An option without a value."""
-        self.add_argument(name, help=meaning, action="store_true")
-
     def parse_known_args(self, args=None, namespace=None):
         """Parse what `sys.argv` or ``args`` has, as ``argparse`` does."""
         self.words = sys.argv[1:] if args is None else list(args)
@@ -181,7 +177,10 @@ def in_range(name, at_most=None):
     """
 
     def parse(text):
-        kind, fits, expected = _range(name)
+        from npformer.operations import options  # here, as it needs NumPy
+
+        of_option = RANGES.get(name, name)
+        kind, fits, expected = options.OPTIONS.get(of_option) or getattr(options, of_option)
         try:
             value = kind(text)
         except ValueError:
@@ -196,15 +195,6 @@ def in_range(name, at_most=None):
         return value
 
     return parse
-
-
-def _range(name):
-    from npformer.operations import options  # here, as it needs NumPy
-
-    name = RANGES.get(name, name)
-    if name in options.OPTIONS:
-        return options.OPTIONS[name]
-    return getattr(options, name)
 
 
 positive = in_range("AT_LEAST_1")

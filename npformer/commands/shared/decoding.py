@@ -54,6 +54,3 @@ class Search:
     beam_size: Annotated[int, Reading(flag="--beam")] = 5
     length_penalty: float = 1.0
     penalty_form: Literal["power", "gnmt"] = "power"
-
-
-SEARCH = Search()

@@ -52,9 +52,6 @@ def output_folder(text):
     return Path(text)
 
 
-JSON_FILE = {"type": output_file, "metavar": "FILE", "help": "write the figures to FILE"}
-
-
 def picture_file(text):
     """The type of an argument that names a picture to write, which needs matplotlib."""
     if why := why_no_pictures():

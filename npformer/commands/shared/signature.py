@@ -27,7 +27,7 @@ from npformer.commands.shared.arguments import (
     words,
 )
 from npformer.commands.shared.ending import command
-from npformer.commands.shared.output import JSON_FILE, output_file, output_folder, picture_file
+from npformer.commands.shared.output import output_file, output_folder, picture_file
 
 
 class Reading:
@@ -41,8 +41,8 @@ class Reading:
 
 
 Backend = Annotated[Any, Reading(type=backend, help="auto, cpu, gpu or reference")]
-JsonFile = Annotated[Path, Reading(**JSON_FILE)]
 OutputFile = Annotated[Path, Reading(type=output_file, metavar="FILE")]
+JsonFile = Annotated[OutputFile, Reading(help="write the figures to FILE")]
 OutputFolder = Annotated[Path, Reading(type=output_folder, metavar="DIR")]
 Picture = Annotated[Path, Reading(type=picture_file, metavar="PNG")]
 Positive = Annotated[int, Reading(type=positive, metavar="N")]
@@ -115,26 +115,24 @@ class Record:
         return self.owner(**{name: part.value_in(options) for name, part in self.parts.items()})
 
 
-class Fields:
+class Fields(Record):
     """A dict of the fields of settings that were typed, in ``Annotated``: each is an option.
 
     Parameters
     ----------
     settings : type
-        A dataclass.
+        A dataclass, whose docstring says of a field what the help does, unless the function does.
     names : str
         Which of its fields.
     defaults : dict
         What the help shows, where it is not the default of the field; "" is not shown.
     title : str, optional
         Of a group of the help.
-    meanings : dict, optional
-        What the help says of fields that several commands have, by their names.
     """
 
-    def __init__(self, settings, names, defaults=None, title=None, meanings=None):
+    def __init__(self, settings, names, defaults=None, title=None):
+        self.owner = settings
         self.title = title
-        self.meanings = {name: {"help": text} for name, text in (meanings or {}).items()}
         self.parts = {}
         for name in names.split():
             parameter = inspect.signature(settings).parameters[name]
@@ -148,9 +146,7 @@ class Fields:
     def add_to(self, parser, meanings):
         """Add the options. The parser has no default for them, so that it tells what was typed."""
         group = parser.add_argument_group(self.title) if self.title else parser
-        meanings = self.meanings | meanings
-        for part in self.parts.values():
-            part.add_to(group, meanings)
+        super().add_to(group, meanings)
         parser.set_defaults(**dict.fromkeys(self.parts))
 
     def value_in(self, options):

@@ -22,22 +22,10 @@ from npformer.training import JsonLog, NonFiniteError, StopSignals
 from npformer.training.loop import LOG
 
 CURVES = "curves.png"
-SIZES = {  # of a Transformer
-    "d_model": "width D",
-    "n_heads": "heads H",
-    "n_layers": "layers N of the encoder, and of the decoder",
-    "d_ff": "feed-forward width F",
-}
+SIZES = "d_model n_heads n_layers d_ff"  # of a Transformer
 OF_MODEL = "model (defaults: the preset's)"
 SizesOfModel = Annotated[
-    dict,
-    Fields(
-        Transformer,
-        " ".join(SIZES),
-        defaults=dict.fromkeys(SIZES, ""),
-        title=OF_MODEL,
-        meanings=SIZES,
-    ),
+    dict, Fields(Transformer, SIZES, defaults=dict.fromkeys(SIZES.split(), ""), title=OF_MODEL)
 ]
 
 
@@ -102,10 +90,13 @@ class TextTraining(Watching):
         files = [self.out / name for name in (LAST, LOG, CURVES, *results)]
         refuse_overwriting([self.out, *files, *texts])
 
-    def run_of(self, kind, settings):
-        """The training: with ``settings``, or resumed with those of them that change."""
-        begin = kind.resume if self.resume else kind.start
-        return begin(self.out, settings, self.backend, world())
+    def run_of(self, kind, changes, new):
+        """The training of a kind: resumed with changes of its settings, or with those that
+        ``new()`` makes.
+        """
+        if self.resume:
+            return kind.resume(self.out, changes, self.backend, world())
+        return kind.start(self.out, new(), self.backend, world())
 
     def train(self, run, what, **limits):
         """Say ``what`` is trained, and train it; return the exit code after a signal, else 0.
