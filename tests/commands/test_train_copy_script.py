@@ -63,7 +63,7 @@ def test_the_quick_preset_learns_to_reverse(tmp_path):
     model, params = from_description(info["model"], arrays), tree.from_arrays(arrays, "params")
     task = copy.CopyTask(reverse=True, **copy.PRESETS["quick"].lengths)
     trained = copy.Trained(model, params, get_backend("auto"), *task.held_out(50))
-    picture = copy.attention_in_characters(copy.an_example(trained))
+    picture = copy.attention_in_characters(trained)
     rows = picture.split("(key)\n")[1].splitlines()[:-1]
     brightest = [
         max(range(10, len(row)), key=lambda column: " .:*#".index(row[column])) for row in rows[:-1]

@@ -9,9 +9,9 @@ npformer copy --out runs/mine            # keep the model, too, in runs/mine/mod
 
 import itertools
 import time
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from npformer.commands.copy.pictures import an_example, attention_in_characters, draw
+from npformer.commands.copy.pictures import attention_in_characters, draw
 from npformer.commands.copy.recipes import PRESETS
 from npformer.commands.copy.trained import Trained, evaluate, report
 from npformer.commands.shared import (
@@ -35,16 +35,6 @@ from npformer.text.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.training import ParameterAverage, Trainer, save_checkpoint
 
 N_EVALUATED = 1000
-
-
-class Training(NamedTuple):
-    """The record of a training."""
-
-    start: float  # of the clock ``time.perf_counter``
-    seconds: float
-    history: list
-    params: Any  # a nested dict: their mean over the last steps
-    n_averaged: int  # of these steps
 
 
 @command_line
@@ -73,6 +63,14 @@ def main(
         seed of parameters, data and dropout
     steps
         training steps (default: the preset's)
+    d_model
+        width D
+    n_heads
+        heads H
+    n_layers
+        layers N of the encoder, and of the decoder
+    d_ff
+        feed-forward width F
     precision
         of the steps, on a GPU
     out : DIR
@@ -102,27 +100,31 @@ def main(
     )
     if not trainer.ranks.alone:
         print(trainer.ranks)
-    training = train(trainer, sequences, recipe, n_steps, watching)
+    history, params, figures = train(trainer, sequences, recipe, n_steps, watching)
     if not trainer.ranks.is_first:
         return
-    trained = Trained(model, training.params, trainer.ops, *sequences.held_out(N_EVALUATED))
+    start = time.perf_counter()
+    trained = Trained(model, params, trainer.ops, *sequences.held_out(N_EVALUATED))
     scores, answers = evaluate(trained, sequences)
     result = {"task": task, "preset": preset, "seed": seed, "backend": trainer.ops.name}
-    result |= scores | figures_of(trainer, training)
+    seconds = figures["train_seconds"] + time.perf_counter() - start
+    result |= scores | {"seconds": seconds} | figures
     write_json(json, result)
     if file:
         save_model(trained, file)
     report(result, sequences, trained, answers)
     if folder:
-        draw(folder, task, trained, training.history)
+        draw(folder, task, trained, history)
     elif not pictures.no_plots:
-        print(f"\n{attention_in_characters(an_example(trained))}")
+        print(f"\n{attention_in_characters(trained)}")
     if file:
         print_how_to_load(file)
 
 
 def train(trainer, sequences, recipe, n_steps, watching):
-    """Make the steps of a training, and return their record."""
+    """Make the steps of a training. Returns their history, the mean of the parameters over the last
+    of them, and the figures for the file of --json.
+    """
 
     def batch(step):
         return sequences.batch(step, recipe.batch_size)
@@ -139,26 +141,15 @@ def train(trainer, sequences, recipe, n_steps, watching):
             watch=watch,
         )
     seconds = time.perf_counter() - start
-    return Training(
-        start=start,
-        seconds=seconds,
-        history=history,
-        params=average.params,
-        n_averaged=average.n,
-    )
-
-
-def figures_of(trainer, training):
-    """What a training took, for the file of --json; ``seconds`` are those until now."""
-    return {
-        "seconds": time.perf_counter() - training.start,
-        "train_seconds": training.seconds,
-        "steps": len(training.history),
-        "tokens_per_second": sum(info.n_tokens for info in training.history) / training.seconds,
+    figures = {
+        "train_seconds": seconds,
+        "steps": n_steps,
+        "tokens_per_second": sum(info.n_tokens for info in history) / seconds,
         "n_parameters": tree.count(trainer.params),
-        "averaged_steps": training.n_averaged,
+        "averaged_steps": average.n,
         "n_ranks": trainer.ranks.size,
     }
+    return history, average.params, figures
 
 
 def file_to_keep(folder):

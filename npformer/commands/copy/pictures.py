@@ -1,20 +1,10 @@
 """Where a trained model looks, in pictures and in characters."""
 
-from typing import NamedTuple
-
 from npformer.commands.copy.trained import words
 
 from npformer.text.copy_task import PAD
 
 SHADES = " .:*#"  # of attention weights from 0 to 1
-
-
-class Example(NamedTuple):
-    """A held-out sequence, and where the model looks."""
-
-    weights: dict  # by the kind of attention, those of all heads in each layer
-    source: list[str]
-    target: list[str]
 
 
 def draw(folder, task, trained, history):
@@ -42,27 +32,30 @@ def draw(folder, task, trained, history):
 
 
 def an_example(trained):
-    """The longest held-out sequence as an example."""
+    """Where the model looks in the longest held-out sequence.
+
+    The weights of all heads in each layer, by the kind of attention, and the words of the source
+    and of the target.
+    """
     longest = (trained.src != PAD).sum(axis=1).argmax()  # the first of them
     src = trained.src[longest : longest + 1]
     tgt = trained.tgt[longest : longest + 1, :-1]
     weights = trained.model.attention_weights(trained.params, src, tgt, backend=trained.ops)
     by_kind = {kind: [layer[0] for layer in layers] for kind, layers in weights.items()}
-    return Example(
-        weights=by_kind,
-        source=[words([token]) for token in src[0]],
-        target=[words([token]) for token in tgt[0]],
-    )
+    source = [words([token]) for token in src[0]]
+    target = [words([token]) for token in tgt[0]]
+    return by_kind, source, target
 
 
-def attention_in_characters(example):
+def attention_in_characters(trained):
     """The cross-attention of the last layer, the mean of its heads, as a picture of characters."""
+    weights, source, target = an_example(trained)
     lines = [
         "cross-attention of the last layer, mean of its heads (# most, blank none):",
-        f"{'':>10}{''.join(f'{word:>3}' for word in example.source)}   source word (key)",
+        f"{'':>10}{''.join(f'{word:>3}' for word in source)}   source word (key)",
     ]
-    mean = example.weights["memory"][-1].mean(axis=0)
-    for word, row in zip(example.target, mean, strict=True):
+    mean = weights["memory"][-1].mean(axis=0)
+    for word, row in zip(target, mean, strict=True):
         shades = [SHADES[min(4, int(5 * weight))] for weight in row]
         lines.append(f"{word:>10}" + "".join(f"{shade:>3}" for shade in shades))
     return "\n".join([*lines, "target word just read (query)"])
