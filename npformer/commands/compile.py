@@ -10,10 +10,8 @@ and in a program of your own, npformer.compile_kernels(model) does so for the tr
 
 from functools import partial
 
-import numpy as np
-
 from npformer.commands.shared import UsageError, command_line
-from npformer.commands.shared.compiling import NUMBERS_OF_ROWS, rehearse_decoding
+from npformer.commands.shared.compiling import rehearse_decoding
 
 from npformer.backends import get_backend
 from npformer.decoding import beam_search
@@ -40,8 +38,5 @@ def main():
     with compilation_listener():  # no line about each of them
         for model in MODELS:
             rehearse_decoding(model)
-        params = TRANSLATOR.init()
-        for n_rows in NUMBERS_OF_ROWS:
-            ids = np.full((n_rows, 3), 3)
-            beam_search(TRANSLATOR, params, ids, bos_id=1, eos_id=2, max_len=4)
+        rehearse_decoding(TRANSLATOR, beam_search)
     print("decoding: all kernels are on disk")

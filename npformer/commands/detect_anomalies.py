@@ -153,10 +153,12 @@ def evaluate(model, params, seed):
         sequences = [change(repeated(rng, held_out=True)) for _ in range(N_TESTED)]
         src, tgt = packed(sequences)
         errors = model.reconstruction_error(params, src, tgt)
+        auc = None
         if name == NORMAL:
             normal = errors
             exact, _ = exact_match(model, params, src, tgt)
-        auc = None if name == NORMAL else roc_auc(normal, errors)
+        else:
+            auc = roc_auc(normal, errors)
         tests[name] = {"errors": errors.tolist(), "auc": auc}
     return {"said_again_exactly": exact, "tests": tests}
 

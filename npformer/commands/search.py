@@ -85,7 +85,9 @@ def main(
     if any(map(is_standard_input, files)):
         standard_input()  # raises, before a model is read, if there is none
     index = index or model.parent / f"{model.absolute().name}.vectors.safetensors"
-    texts = Texts.read(files)
+    texts = Texts()
+    for path in files:
+        texts.add(path)
     refuse_overwriting([*files, *texts.by_file], index=index)
     places = places_of(texts.by_file)
     if not places:
@@ -165,48 +167,29 @@ class Texts:
     skipped: list[str] = field(default_factory=list)
     has_errors: bool = False
 
-    @classmethod
-    def read(cls, paths):
-        """The texts of the files with these paths, and of those in folders."""
-        texts = cls()
-        for path in paths:
-            if path.is_dir():
-                texts.add_folder(path)
-            else:
-                texts.add_file(path)
-        return texts
-
-    def add_file(self, file):
-        """Add the text of a file that was named."""
-        try:
-            self.add(file, *text_in(file))
-        except (OSError, ValueError) as error:
-            self.skip([message_or_raise(error)])
-
-    def add_folder(self, folder):
-        """Add the texts in a folder; files that hold none are only counted."""
-        files = files_in(folder)
-        n_no_text = 0
+    def add(self, path):
+        """Add the text of a file, or those in a folder, whose files without a text are only
+        counted.
+        """
+        files = files_in(path) if path.is_dir() else [path]
+        without_text = []
         for file in files:
             try:
-                self.add(file, *text_in(file))
+                self.by_file[file], bad_lines = text_in(file)
+                self.skip(bad_lines)
             except (OSError, ValueError) as error:
-                message_or_raise(error)
-                n_no_text += 1
-        if n_no_text:
-            what = f"{n_no_text:,} of {len(files):,} files hold no text in UTF-8"
-            self.skipped.append(f"{folder}: {what}")
-
-    def add(self, file, text, bad_lines):
-        """Add a text, and messages about lines of it that are skipped."""
-        self.by_file[file] = text
-        if bad_lines:
-            self.skip(bad_lines)
+                without_text.append(message_or_raise(error))
+        if not path.is_dir():
+            self.skip(without_text)
+        elif without_text:
+            what = f"{len(without_text):,} of {len(files):,} files hold no text in UTF-8"
+            self.skipped.append(f"{path}: {what}")
 
     def skip(self, messages):
-        """Note messages about a file."""
-        self.skipped.append(in_short(messages))
-        self.has_errors = True
+        """Note messages about a file that was named, or about lines of a text."""
+        if messages:
+            self.skipped.append(in_short(messages))
+            self.has_errors = True
 
 
 def text_in(file):

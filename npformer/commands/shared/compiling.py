@@ -37,7 +37,7 @@ def compile_once(trainer, progress=True):
             note.touch()
 
 
-def rehearse_decoding(model):
+def rehearse_decoding(model, decode=greedy_decode):
     """Decode some tokens with a new model, and compute its weights for a picture: this compiles the
     kernels.
     """
@@ -47,7 +47,7 @@ def rehearse_decoding(model):
         if isinstance(model, LanguageModel):
             sample(model, params, ids, bos_id=None, eos_id=None, max_len=6, seed=0)
         else:
-            greedy_decode(model, params, ids, bos_id=1, eos_id=2, max_len=4)
+            decode(model, params, ids, bos_id=1, eos_id=2, max_len=4)
     if isinstance(model, Transformer):
         model.attention_weights(params, ids[:1], ids[:1])
 

@@ -96,9 +96,7 @@ def kind_of_model(path):
     if is_of_others(path, has_checkpoint=bool(names)):
         has_settings = (path / "config.json").exists()
         return _kind_in_folder(path) if has_settings else OF_TRANSFORMERS[LanguageModel]
-    if path.is_dir():
-        if not names:
-            return None
+    if names:
         path = path / names[0]
     description, arrays = description_in(path)
     if not isinstance(description, dict):
