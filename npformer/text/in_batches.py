@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from npformer.arrays import library_of
-from npformer.checks import check_flag, check_int
-from npformer.operations.options import LARGEST, check_option
+from npformer.checks import check_int
+from npformer.operations.options import LARGEST, check_fields
 
 
 def pack(sequences, pad_id, *, begin=None, end=None):
@@ -45,6 +45,9 @@ class Batches:
     drop_last: bool
     pad_id: int | None
     first: int = 0  # the number of the first batch that comes
+
+    def __post_init__(self):
+        check_fields(self)
 
     @property
     def n_rows(self) -> int:
@@ -150,13 +153,10 @@ def batches(
     [[5, 6, 7], [8, 0, 0], [9, 4, 0]]
     """
     size = check_int("size", size, at_least=1)
-    seed = check_option("seed", seed)
     if epochs is not None:
         epochs = check_int("epochs", epochs, at_least=1)
     if pad_id is not None:
         pad_id = check_int("pad_id", pad_id, at_least=-LARGEST, at_most=LARGEST)
-    shuffle = check_flag("shuffle", shuffle)
-    drop_last = check_flag("drop_last", drop_last)
     if not arrays:
         expected = "one or more, such as batches(x, y, size=32)"
         raise ValueError(f"batches got no arrays, expected {expected}")

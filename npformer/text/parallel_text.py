@@ -214,17 +214,13 @@ class TokenBatches:
         # lengths stay shuffled, as sort is stable.
         pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0]) * (-1) ** len(pair[1])))
         batches = []
-        batch = []
         longest = 0
         for pair in pairs:
             longest = max(longest, _length(pair))
-            if longest * (len(batch) + 1) > self.max_tokens:
-                batches.append(batch)
-                batch = []
+            if not batches or longest * (len(batches[-1]) + 1) > self.max_tokens:
+                batches.append([])
                 longest = _length(pair)
-            batch.append(pair)
-        if batch:
-            batches.append(batch)
+            batches[-1].append(pair)
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def _pack(self, pairs):

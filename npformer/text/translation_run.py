@@ -9,10 +9,10 @@ from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkp
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
-from npformer.operations.options import LARGEST
+from npformer.operations.options import LARGEST, check_instance
 from npformer.progress import say
 from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
-from npformer.text.run import TextRun, check_new
+from npformer.text.run import TextRun
 from npformer.text.scores import check_packages, score
 from npformer.text.settings import TranslationSettings
 from npformer.text.snapshots import SNAPSHOTS, Snapshots, last_whole
@@ -75,15 +75,12 @@ class TranslationRun(TextRun):
     @classmethod
     def start(cls, out, settings, backend="auto", ranks=None):
         """Start a new training; this learns the vocabulary."""
-        if not isinstance(settings, TranslationSettings):
-            kind = type(settings).__name__
-            raise TypeError(f"settings is a {kind}, expected TranslationSettings")
-        check_new(out)  # before its text is looked for
+        check_instance("settings", settings, TranslationSettings, "TranslationSettings")
+        ranks = cls.ranks_of_new(out, settings, ranks)
         text = _text(settings, "train")
         validation = _text(settings, "val")
         check_packages()
         check_precision(settings.precision, get_backend(backend))
-        ranks = cls.ranks_of_new(out, settings, ranks)
         source, target = _learned(text, settings, ranks)
         run = cls(out, settings, source, target, backend, ranks)
         run._check_validation(validation)  # now, not only at the first validation

@@ -152,25 +152,17 @@ class Translator:
 
         ``lines`` and the options are those of ``translate``, and n_best (default 1).
         """
-        search = {"beam_size": BEAM_SIZE, **options}
-
-        def decode(src):
-            return beam_search(self.model, self.params, src, **self._limits(src), **search)
-
-        beam_size = check_option("beam_size", search["beam_size"])
+        options["beam_size"] = check_option("beam_size", options.get("beam_size", BEAM_SIZE))
         lines = each_line("lines", lines)
         first = 1
         while chunk := list(islice(lines, READ_AHEAD)):
-            yield from self._decode(chunk, decode, beam_size, first)
+            yield from self._decode(beam_search, chunk, first, **options)
             first += len(chunk)
 
     def greedy(self, lines):
         """Return the greedy translations of all lines: faster than beam search, a little worse."""
-
-        def decode(src):
-            return greedy_decode(self.model, self.params, src, **self._limits(src))
-
-        return self.target.decode(self._decode(list(each_line("lines", lines)), decode))
+        lines = list(each_line("lines", lines))
+        return self.target.decode(self._decode(greedy_decode, lines))
 
     def digest(self):
         """Return a digest of the parameters, to compare them on several ranks."""
@@ -219,8 +211,11 @@ class Translator:
         pieces = self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens)
         return *pieces, [layer[0] for layer in weights["memory"]]
 
-    def _decode(self, lines, decode, beam_size=1, first=1):
-        """The results of ``decode(src)`` for all lines, in batches of similar length."""
+    def _decode(self, decode, lines, first=1, **options):
+        """What ``beam_search`` or ``greedy_decode`` returns for all lines, in batches of similar
+        length; ``first`` is the number of the first line, for errors.
+        """
+        beam_size = options.get("beam_size", 1)
         sources = self.encode(lines, first)
         results = [[] for _ in sources]
         not_empty = [i for i, ids in enumerate(sources) if len(ids)]
@@ -231,7 +226,8 @@ class Translator:
             batch = order[n_done : n_done + max(1, BATCH_TOKENS // longest)]
             n_done += len(batch)
             src = pack([sources[i] for i in batch], self.source.pad_id, end=self.source.eos_id)
-            for i, result in zip(batch, decode(src), strict=True):
+            decoded = decode(self.model, self.params, src, **self._limits(src), **options)
+            for i, result in zip(batch, decoded, strict=True):
                 results[i] = result
         return results
 
