@@ -12,6 +12,7 @@ from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of
 from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
 from npformer.diagnosis.subject import Decoding, Subject
 from npformer.models.batch import count_of
+from npformer.operations.options import check_instance
 
 SPOILING = {"not finite", "not repeatable", "rows leak"}  # with which nothing else can be examined
 WITHOUT_OUTPUTS = """\
@@ -82,10 +83,8 @@ def diagnose(
     ['targets not shifted', 'padding counted']
     """
     check_no_class("model", model)
-    if not isinstance(params, dict):
-        kind = type(params).__name__
-        expected = "a dict of parameters; a trainer has a method: trainer.diagnose(*batch)"
-        raise TypeError(f"params is a {kind}, expected {expected}")
+    expected = "a dict of parameters; a trainer has a method: trainer.diagnose(*batch)"
+    check_instance("params", params, dict, expected)
     batch = checked_batch(batch, more)
     if trainer is not None and backend == "auto":
         ops = trainer.ops
@@ -118,10 +117,8 @@ def checked_batch(batch, more):
     if hasattr(batch, "shape"):
         problem = f"batch is an array of shape {batch.shape}"
         raise TypeError(f"{problem}, expected a tuple of arrays: batch=(x,)")
-    if not isinstance(batch, (tuple, list)):
-        kind = type(batch).__name__
-        raise TypeError(f"batch is a {kind}, expected a tuple of arrays such as (src, tgt)")
-    return tuple(batch)
+    expected = "a tuple of arrays such as (src, tgt)"
+    return tuple(check_instance("batch", batch, (tuple, list), expected))
 
 
 def examined(subject, checks):

@@ -40,15 +40,10 @@ class Frequencies:
         self.counts = padded(self.counts, size) + padded(counts, size)
 
     def surprise(self, expected):
-        """How many times as surprising entries are as others, 0 if that is usual."""
-        divergence = self.divergence(expected)
-        return np.exp(divergence) if divergence > DIVERGENT.get(self.kind, np.inf) else 0.0
+        """How many times as surprising entries are as others, 0 if that is usual.
 
-    def divergence(self, expected):
-        """The Kullback-Leibler divergence from others, in nats.
-
-        It is that of frequent ids and of all others together, and 0 of fewer than ``ENOUGH``
-        entries, of which nothing can be said.
+        It is found by the Kullback-Leibler divergence of frequent ids and of all others together.
+        Of fewer than ``ENOUGH`` entries nothing can be said.
         """
         if min(self.counts.sum(), expected.counts.sum()) < ENOUGH:
             return 0.0
@@ -59,7 +54,8 @@ class Frequencies:
         frequent = np.argsort(-share, kind="stable")[:N_FREQUENT]
         p = shares(counts, frequent)
         q = shares(others, frequent)
-        return float((p * np.log(p / q)).sum())
+        divergence = (p * np.log(p / q)).sum()
+        return np.exp(divergence) if divergence > DIVERGENT.get(self.kind, np.inf) else 0.0
 
 
 def padded(counts, size):

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -38,11 +39,7 @@ def interface_of(model, params, batch, ops):
     function = model.logits if has_logits else model.outputs
     parameters = inspect.signature(function).parameters.values()
     takes_backend = any(x.name == "backend" or x.kind == x.VAR_KEYWORD for x in parameters)
-    options = {"backend": ops} if takes_backend else {}
-
-    def compute(params, *inputs):
-        return function(params, *inputs, **options)
-
+    compute = partial(function, backend=ops) if takes_backend else function
     n_needed = sum(x.default is x.empty and x.kind == x.POSITIONAL_OR_KEYWORD for x in parameters)
     are_ids = [x.dtype.kind in "iu" and x.ndim == 2 for x in batch]
     n_inputs = 1
