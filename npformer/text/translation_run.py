@@ -51,6 +51,8 @@ class TranslationRun(TextRun):
     MAY_CHANGE |= {"n_average", "average"}
 
     def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
+        self.text = _text(settings, "train")
+        self.validation = _text(settings, "val")
         model = _model(settings, source, target)
         self.place = Place()
         self.place_after = self.place  # after the batch that was read last
@@ -78,12 +80,12 @@ class TranslationRun(TextRun):
         check_instance("settings", settings, TranslationSettings, "TranslationSettings")
         ranks = cls.ranks_of_new(out, settings, ranks)
         text = _text(settings, "train")
-        validation = _text(settings, "val")
+        _text(settings, "val")  # raises, before a vocabulary is learned, if it is missing
         check_packages()
         check_precision(settings.precision, get_backend(backend))
         source, target = _learned(text, settings, ranks)
         run = cls(out, settings, source, target, backend, ranks)
-        run._check_validation(validation)  # now, not only at the first validation
+        run._check_validation()  # now, not only at the first validation
         return run
 
     @classmethod
@@ -112,13 +114,11 @@ class TranslationRun(TextRun):
         fixed = {"steps"} if before.schedule == "cosine" else set()
         settings = before.changed(changes or {}, cls.MAY_CHANGE - fixed, path)
         check_packages()
-        text = _text(settings, "train")
-        validation = _text(settings, "val")
         run = cls(out, settings, source, target, backend, ranks)
         run.go_on_from(path, arrays, info, before)
         if settings.data != before.data:  # before it is saved as the text of this training
-            run._check_pairs(text)
-            run._check_validation(validation)
+            run._check_pairs(run.text)
+            run._check_validation()
         run.place = Place(*info["place"])
         run.ranks.first(run.snapshots.set_damaged_aside)
         n_wanted = run.snapshots.n_wanted()
@@ -178,8 +178,7 @@ class TranslationRun(TextRun):
 
     def batches(self):
         """Yield (src, tgt) without end."""
-        text = _text(self.settings, "train")
-        batches = self._batches(text, seed=self.settings.seed).from_place(self.place)
+        batches = self._batches(self.text, seed=self.settings.seed).from_place(self.place)
         # Messages between ranks have an order, which a thread would change.
         reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone
         for place, src, tgt in ahead(batches) if reads_ahead else batches:
@@ -198,14 +197,14 @@ class TranslationRun(TextRun):
             limit = f"at most max_len={self.settings.max_len} pieces"
             raise ValueError(f"{text.source} has no pair of {limit}")
 
-    def _check_validation(self, text):
-        self._check_pairs(text)
-        self.translator.check_file(text.source)
+    def _check_validation(self):
+        self._check_pairs(self.validation)
+        self.translator.check_file(self.validation.source)
 
     def evaluate(self, translator=None):
         """The loss and BLEU of the validation text, of the parameters in training if not given."""
         translator = translator or self.translator
-        pairs = list(_text(self.settings, "val"))
+        pairs = list(self.validation)
         batches = [(src, tgt) for _, src, tgt in self._batches(pairs).epoch(Place())]
         sources, references = zip(*pairs, strict=True)
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
