@@ -51,9 +51,11 @@ class Watch:
         if n % signs.RECENT == 0:
             self.tell(self.batches.compare_targets())
             self.tell(signs.of_means(self.steps))
-        self.tell(self.arrays.look(info))
-        if n % EVERY == 1 and trainer.ranks.alone:  # a rank has a part of the gradient
-            self.arrays.remember()
+        if trainer.ranks.alone:  # else a rank has a part of the gradient
+            if n % EVERY == 1:
+                self.arrays.remember()
+            if n % EVERY == 2:
+                self.tell(self.arrays.look(info))
 
     def tell(self, findings):
         """Warn of what is new, and does not follow from what is known."""
@@ -137,7 +139,6 @@ class Arrays:
 
     def __init__(self, trainer):
         self.trainer = trainer
-        self.is_due = False
         self.before = np.empty_like(trainer.flat_params)  # once, as new memory is slow
         self.parts = dict[str, signs.Sizes]()  # in the last look
         self.highest = -1.0  # the rate, and the parts in the look with it
@@ -145,14 +146,10 @@ class Arrays:
 
     def remember(self):
         """Copy the parameters, for the update that is measured in the next step."""
-        self.is_due = True
         self.before[...] = self.trainer.flat_params
 
     def look(self, info):
-        """Signs in the step, if it is due."""
-        if not self.is_due:
-            return
-        self.is_due = False
+        """Signs in the step."""
         update = np.subtract(self.trainer.flat_params, self.before, out=self.before)
         self.parts = sizes_of_parts(self.trainer, update)
         if info.lr >= self.highest:
