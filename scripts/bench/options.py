@@ -3,14 +3,15 @@
 import argparse
 from typing import Annotated, NamedTuple
 
+from npformer.commands import nearest
 from npformer.commands.shared import (
+    LARGEST_SEED,
     Fields,
     JsonFile,
     Positive,
     Reading,
-    above_zero,
-    meant,
-    natural,
+    in_range,
+    one_of,
     positive,
 )
 
@@ -20,6 +21,8 @@ def between_commas(kind):
     return lambda text: [kind(part) for part in text.split(",")]
 
 
+natural = in_range("AT_LEAST_0", at_most=LARGEST_SEED)  # it may be a seed
+above_zero = in_range("ABOVE_0")
 AboveZero = Annotated[float, Reading(type=above_zero, metavar="X")]
 Natural = Annotated[int, Reading(type=natural, metavar="N")]
 Naturals = Annotated[list, Reading(type=between_commas(natural), metavar="N,M")]
@@ -33,7 +36,8 @@ def some_of(names):
         given = text.split(",")
         for name in given:
             if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r:.40}{meant(name, names, 'some')}")
+                others = nearest(name, names) or one_of("some", names)
+                raise argparse.ArgumentTypeError(f"{name!r:.40}{others}")
         return given
 
     return parse

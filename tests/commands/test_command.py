@@ -19,7 +19,7 @@ from refusals import refuses
 from npformer.commands import detect_anomalies, get_model, get_multi30k
 from npformer.commands.copy import trained
 from npformer.commands.shared import arguments, command, output
-from scripts.bench.options import some_of
+from scripts.bench.options import above_zero, natural, some_of
 
 import npformer
 from npformer.errors import UserError
@@ -299,12 +299,12 @@ print("after")
 def test_values_that_make_no_sense():
     not_taken("expected", arguments.positive, 0)
     not_taken("expected", arguments.positive, "1" * 20)
-    not_taken("expected", arguments.natural, -1)
-    not_taken("expected", arguments.natural, "9" * 5000)
+    not_taken("expected", natural, -1)
+    not_taken("expected", natural, "9" * 5000)
     not_taken("expected", arguments.in_range("beam_size"), 10**11)
     not_taken("expected", arguments.in_range("max_len"), 10**12)
     not_taken("expected", arguments.in_range("weight_decay"), "nan")
-    not_taken("expected", arguments.above_zero, "one")
+    not_taken("expected", above_zero, "one")
     not_taken("expected", arguments.utf_8, "for\udceat")
 
 
@@ -316,7 +316,7 @@ def test_a_slip_of_the_hand_between_commas():
 
 
 def test_values_that_make_sense():
-    assert arguments.natural(str(2**64 - 1)) == 2**64 - 1  # a seed
+    assert natural(str(2**64 - 1)) == 2**64 - 1  # a seed
     assert arguments.positive("16000") == 16000
     assert arguments.utf_8("forêt") == "forêt"
 

@@ -6,12 +6,11 @@ search, ``training`` what commands that train do, ``compiling`` the kernels that
 """
 
 from npformer.commands.shared.arguments import (
+    LARGEST_SEED,
     UsageError,
-    above_zero,
     in_range,
-    meant,
-    natural,
     new_parser,
+    one_of,
     positive,
     shown_as_written,
     utf_8,

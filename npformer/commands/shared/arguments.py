@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 
-from npformer.commands import COMMANDS, called, close_names, did_you_mean, nearest
+from npformer.commands import COMMANDS, called, close_names, did_you_mean
 
 from npformer.extras import BOOK
 
@@ -198,8 +198,6 @@ def in_range(name, at_most=None):
 
 
 positive = in_range("AT_LEAST_1")
-natural = in_range("AT_LEAST_0", at_most=LARGEST_SEED)  # it may be a seed
-above_zero = in_range("ABOVE_0")
 
 
 def utf_8(text):
@@ -216,11 +214,6 @@ def words(text):
     if not utf_8(text).strip():
         raise argparse.ArgumentTypeError("it is empty, expected one or more words")
     return text
-
-
-def meant(word, names, how_many):
-    """The end of a message about a word that is none of these names."""
-    return nearest(word, names) or one_of(how_many, names)
 
 
 def one_of(how_many, names):
