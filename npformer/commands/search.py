@@ -175,7 +175,8 @@ class Texts:
         without_text = []
         for file in files:
             try:
-                self.by_file[file], bad_lines = text_in(file)
+                text, bad_lines = text_in(file)
+                self.by_file[file] = text
                 self.skip(bad_lines)
             except (OSError, ValueError) as error:
                 without_text.append(message_or_raise(error))

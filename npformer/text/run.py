@@ -32,7 +32,9 @@ class TextRun(Loop):
     @staticmethod
     def ranks_of_new(out, settings, ranks):
         """The ranks of a new training, which agree about it; raises if the folder has another."""
-        check_new(out)
+        if (Path(out) / LAST).exists():
+            advice = "continue it with --resume, or start another with a new --out"
+            raise ValueError(f"{out} holds a training: {advice}")
         ranks = checked_ranks(ranks)
         ranks.agree(lambda: facts_of(out, settings))
         return ranks
@@ -77,10 +79,3 @@ class TextRun(Loop):
 def facts_of(out, settings):
     """What has to be equal on all ranks."""
     return {"settings": asdict(settings), "out": str(Path(out).resolve())}
-
-
-def check_new(out):
-    """Raise if a folder holds a training already."""
-    if (Path(out) / LAST).exists():
-        advice = "continue it with --resume, or start another with a new --out"
-        raise ValueError(f"{out} holds a training: {advice}")
