@@ -28,12 +28,6 @@ def shaken(params):
     return tree.map_leaves(lambda x: x + 0.1 * rng.standard_normal(x.shape), params)
 
 
-def loss_of_leaves(model, like, dropout_key, backend="reference", src=SRC, tgt=TGT, **options):
-    """``loss_of_batch`` of sources and targets."""
-    batch = src % model.src_vocab, tgt[:, :-1], tgt[:, 1:]
-    return loss_of_batch(model, like, batch, dropout_key, backend, **options)
-
-
 def loss_of_batch(model, like, batch, dropout_key, backend="reference", **options):
     """The loss and its gradient as functions of the list of parameter arrays."""
     label_smoothing = 0.0 if getattr(model, "task", None) == "numbers" else 0.1

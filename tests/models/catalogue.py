@@ -1,8 +1,9 @@
 """The models with the options worth testing, each with a batch of data.
 
 A line here adds a model to all tests of ``test_every_model.py``: its gradient, on each backend; its
-description; that its loss, its gradient and its number of tokens belong together; and, if it has a
-source and a target, that steps of decoding are the whole computation.
+description; that its loss, its gradient and its number of tokens belong together; that padding and
+later tokens have no influence; and, if it has a source and a target, that steps of decoding are the
+whole computation.
 """
 
 from typing import Any, NamedTuple

@@ -2,7 +2,7 @@
 
 import io
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from inspect import signature
 from itertools import count, repeat
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import trainings
 from numpy.testing import assert_allclose, assert_array_equal
 from promises import assert_trees_close
 from refusals import refuses
@@ -24,7 +25,6 @@ from npformer import (
     NonFiniteError,
     ParameterAverage,
     Trainer,
-    Transformer,
     derive_key,
     noam,
     progress,
@@ -33,13 +33,16 @@ from npformer import (
 )
 from npformer.runtime.blas_threads import blas_threads
 from npformer.training import inverse_sqrt
+from npformer.training.checkpoint import contents_of, save_checkpoint
 
-SIZES = {"d_model": 14, "n_heads": 2, "n_layers": 1, "d_ff": 17}
+EXACT = replace(trainings.MODEL, dropout=0.0, dtype="float64")
+DEEP = replace(EXACT, n_layers=2)
+DROPPING = replace(EXACT, dropout=0.2)
+IN_FLOAT32 = replace(EXACT, dtype="float32")
 
 
-def make(dropout=0.0, dtype="float64", optimizer=None, **options):
-    model = Transformer(11, 11, **SIZES, dropout=dropout, dtype=dtype)
-    return Trainer(model, optimizer or Adam(0.01), **options)
+def make(optimizer=None, model=EXACT, **settings):
+    return trainings.make(optimizer, model, **settings)
 
 
 def narrow(ids):
@@ -53,7 +56,7 @@ def narrow(ids):
 def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
     """Micro-batches of uneven sizes and lengths, padded only as far as each needs."""
     options = {"label_smoothing": label_smoothing, "clip_norm": 0.5}
-    whole, parts = (make(optimizer=SGD(0.1, momentum=0.9), **options) for _ in range(2))
+    whole, parts = (make(SGD(0.1, momentum=0.9), **options) for _ in range(2))
     sources = map(narrow, np.split(SRC, cuts))
     targets = map(narrow, np.split(TGT, cuts))
     batches = list(zip(sources, targets, strict=True))
@@ -113,7 +116,7 @@ def test_given_parameters_are_copied_not_changed():
 
 def test_clipping_scales_the_gradient_to_the_norm():
     def moved(clip_norm):
-        trainer = make(optimizer=SGD(0.1), clip_norm=clip_norm)
+        trainer = make(SGD(0.1), clip_norm=clip_norm)
         start = trainer.flat_params.copy()
         trainer.step(SRC, TGT)
         return trainer.flat_params - start, trainer.last.grad_norm
@@ -225,7 +228,7 @@ def test_batches_that_end_too_soon_are_told():
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
 def test_an_update_that_overflows_is_noticed_in_the_next_step():
-    trainer = make(dtype="float32", optimizer=SGD(1e38, momentum=0.5))
+    trainer = make(SGD(1e38, momentum=0.5), IN_FLOAT32)
     trainer.flat_params *= 10
     assert np.isfinite(trainer.step(SRC, TGT))
     assert not np.isfinite(trainer.flat_params).all()
@@ -269,7 +272,7 @@ def test_fit_reports_each_step_and_callbacks_can_stop_it(capsys):
         seen.append((trainer.n_steps, info.step, info.loss))
         return info.step == 3
 
-    trainer = make(optimizer=SGD(lambda step: 0.1 / step))
+    trainer = make(SGD(lambda step: 0.1 / step))
     history = trainer.fit(repeat((SRC, TGT)), callbacks=[stop_after_three], progress=False)
     assert [info.step for info in history] == [1, 2, 3]
     assert [info.lr for info in history] == [0.1, 0.05, 0.1 / 3]
@@ -330,7 +333,7 @@ def test_the_average_is_the_mean_of_the_parameters_from_a_step_on():
     def keep(trainer, info):
         kept.append(trainer.flat_params.copy())
 
-    make(dropout=0.1).fit([(SRC, TGT)] * 6, callbacks=[keep, average], progress=False)
+    make(model=DROPPING).fit([(SRC, TGT)] * 6, callbacks=[keep, average], progress=False)
     mean, _ = tree.flatten(average.params)
     assert_allclose(mean, np.mean(kept[2:], axis=0), rtol=0, atol=1e-14)
     assert average.n == 4
@@ -341,12 +344,12 @@ def test_parameters_have_to_fit_the_model():
     params["output"]["bias"] = np.zeros(12)
     message = r"output.bias: given float64 of shape \(12,\), expected float64 .* \(11,\)"
     refuses(ValueError, message, make, params=params)
-    params = make(dtype="float32").params
+    params = make(model=IN_FLOAT32).params
     refuses(ValueError, "given float32 .*, expected float64", make, params=params)
 
 
 def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
-    trainer = make(optimizer=SGD(0.1))
+    trainer = make(SGD(0.1))
     before = trainer.flat_params.copy()
     with pytest.warns(UserWarning, match="no target is counted"):
         assert trainer.step(SRC, TGT * 0) == 0
@@ -355,7 +358,7 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
 
 
 def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it():
-    trainer = make(dropout=0.2, consistency=0.7, label_smoothing=0.1)
+    trainer = make(model=DROPPING, consistency=0.7, label_smoothing=0.1)
     options = {"dropout_key": derive_key(trainer.state.key, 0), "label_smoothing": 0.1}
 
     def loss(consistency):
@@ -399,3 +402,89 @@ def test_a_batch_is_what_the_model_takes():
 @pytest.mark.parametrize("n_shards", [None, 1, 2])
 def test_a_batch_that_does_not_fit_together_is_refused_in_shards_too(n_shards):
     refuses(ValueError, "src has 5 rows, the target 3", make(n_shards=n_shards).step, SRC, TGT[:3])
+
+
+# --- what is frozen, what decays, and where a training starts from ---
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1, momentum=0.9), Adam(0.01), AdamW(0.01)], ids=repr)
+def test_what_is_frozen_stays_and_all_else_moves(optimizer):
+    frozen = ["encoder.0", "decoder.1.attention.qkv", "source_embedding"]
+    trainer = make(optimizer, DEEP, frozen=frozen)
+    for _ in range(2):
+        trainer.step(SRC, TGT)
+    before = dict(tree.leaves(DEEP.init(0)))
+    n_stayed = 0
+    for path, x in tree.leaves(trainer.params):
+        stays = path.startswith(("encoder.0.", "decoder.1.attention.qkv.", "source_embedding"))
+        assert (x == before[path]).all() == stays, path
+        n_stayed += stays
+    assert n_stayed > 10
+
+
+def test_what_is_frozen_does_not_count_in_the_norm():
+    frozen = "encoder", "source_embedding"
+    whole = make(SGD(0.1))
+    part = make(SGD(0.1), frozen=frozen)
+    for trainer in (whole, part):
+        trainer.step(SRC, TGT)
+    counted = [x for path, x in tree.leaves(whole.state.grads) if not path.startswith(frozen)]
+    norm = np.sqrt(sum((x**2).sum() for x in counted))
+    assert_allclose(part.last.grad_norm, norm, rtol=1e-12)
+    assert part.last.grad_norm < whole.last.grad_norm
+
+
+def test_nothing_frozen_is_one_update():
+    for optimizer in (Adam(0.01), AdamW(0.01, decay_all=True)):
+        assert len(make(optimizer).flat_optimizer.pieces) == 1
+
+
+def test_paths_that_cannot_be_frozen():
+    def refused(message, frozen, error=ValueError):
+        refuses(error, message, make, frozen=frozen)
+
+    sequence = r"is a str, expected a sequence of paths: try \['encoder'\]"
+    refused(sequence, "encoder", TypeError)
+    refused("frozen has 'encodr', expected paths .* 'source_embedding' or", ["encodr"])
+    refused("frozen has 'encoder.0.atten'", ["encoder.0.atten"])
+    refused("includes all parameters, expected some that are", list(EXACT.init(0)))
+
+
+def test_biases_and_gains_do_not_decay():
+    """A learning rate times a decay of 1, and no gradient: what decays is gone."""
+    for decay_all in (False, True):
+        optimizer = AdamW(1.0, weight_decay=1.0, eps=1e30, decay_all=decay_all)
+        trainer = make(optimizer)
+        trainer.step(SRC, TGT)
+        before = dict(tree.leaves(EXACT.init(0)))
+        for path, x in tree.leaves(trainer.params):
+            expected = 0 if decay_all or x.ndim > 1 else before[path]
+            assert_allclose(x, expected, rtol=0, atol=1e-15, err_msg=path)
+
+
+def test_adamw_of_older_checkpoints_decayed_everything(tmp_path):
+    pytest.importorskip("safetensors")
+    old = make(AdamW(0.01, decay_all=True))
+    new = make(AdamW(0.01))
+    arrays, info = contents_of(old)
+    settings = info["trainer"]  # of which older files had less
+    del settings["optimizer"]["decay_all"]
+    del settings["frozen"]
+    save_checkpoint(tmp_path / "old", arrays, info)
+    old.load(tmp_path / "old")
+    refuses(ValueError, "decay_all", new.load, tmp_path / "old")
+
+
+def test_a_training_starts_from_a_model_with_another_vocabulary():
+    trained = make()
+    trained.step(SRC, TGT)
+    larger = replace(EXACT, tgt_vocab=13)
+    params, taken, left = tree.merged(trained.params, larger.init(1))
+    assert left == ["target_embedding", "output.weight", "output.bias"]
+    trainer = make(None, larger, params=params, frozen=["encoder"])
+    start = dict(tree.leaves(larger.init(1)))
+    start |= {path: x for path, x in tree.leaves(trained.params) if path in taken}
+    for path, x in tree.leaves(trainer.params):
+        assert_array_equal(x, start[path])
+    trainer.step(SRC, TGT)
+    assert_trees_close(trainer.params["encoder"], trained.params["encoder"])
