@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from in_float64 import compute_in_float64
 from numpy.testing import assert_array_equal
+from tables import each_of
 from tiny import tiny_translation_tokenizer
 
 from npformer import (
@@ -53,11 +54,6 @@ def made(kind, config):
 TABLES = tomllib.loads(Path(__file__).with_name("transformers_models.toml").read_text("utf-8"))
 COMMON = {"attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None}
 COMMON |= {"pad_token_id": None}
-
-
-def each_of(table, name="options"):
-    """A test runs for each row of a table."""
-    return pytest.mark.parametrize(name, TABLES[table].values(), ids=list(TABLES[table]))
 
 
 def both(family, kind, **options):
@@ -152,7 +148,7 @@ IDS = np.random.default_rng(0).integers(3, 17, (4, 9))
 LENGTHS = np.array([9, 4, 7, 2])
 KEEP = np.arange(9) < LENGTHS[:, None]
 
-each_language_model = each_of("language_models")
+each_language_model = each_of("options", TABLES["language_models"])
 
 
 @each_language_model
@@ -210,7 +206,7 @@ def test_greedy_decoding_says_the_same(options, every_backend, n_ends, min_new_t
 
 
 @each_language_model
-@each_of("searches", "search")
+@each_of("search", TABLES["searches"])
 def test_beam_search_finds_the_same_with_the_same_scores(options, every_backend, search):
     theirs, _, ours, params = models = language_model(**options)
     ends = frequent(models, search["n_ends"]) or None
@@ -232,7 +228,7 @@ def test_beam_search_finds_the_same_with_the_same_scores(options, every_backend,
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Llama"])
-@each_of("samplings")
+@each_of("options", TABLES["samplings"])
 def test_samples_have_the_same_distribution(family, monkeypatch, options):
     """Below and above each step of their distribution function, the more probable tokens first."""
     theirs, _, ours, params = language_model(family)
@@ -263,7 +259,7 @@ def test_a_penalty_of_what_was_said_changes_the_same_tokens(options, every_backe
     assert_array_equal(said, wanted.numpy()[:, 5:])
 
 
-each_encoder = each_of("encoders")
+each_encoder = each_of("options", TABLES["encoders"])
 
 
 def encoder_batch(ours, keep=KEEP):
@@ -282,8 +278,9 @@ def their_encoder_output(theirs, batch, labels=None):
     return theirs(**{name: torch.tensor(x) for name, x in arrays.items()})
 
 
-def assert_same_outputs_loss_and_gradients(models, targets, labels):
+def assert_same_outputs_loss_and_gradients(models, targets):
     theirs, _, ours, params = models
+    labels = targets if targets.dtype == float else np.where(targets < 0, -100, targets)
     batch = encoder_batch(ours)
     out = their_encoder_output(theirs, batch, labels)
     at = KEEP if ours.by_position else ...
@@ -294,21 +291,23 @@ def assert_same_outputs_loss_and_gradients(models, targets, labels):
     assert_same_loss_and_gradients(models, (ids, targets, keep, types), out.loss)
 
 
-@each_encoder
-@pytest.mark.parametrize("tied", [True, False])
-def test_masked_words_have_the_same_logits_loss_and_gradients(options, tied):
-    models = encoder("ForMaskedLM", tie_word_embeddings=tied, **options)
-    masked = KEEP & (np.random.default_rng(1).random(KEEP.shape) < 0.6)
-    words = np.random.default_rng(2).integers(1, 19, KEEP.shape)
-    targets = np.where(masked, words, -1)
-    assert_same_outputs_loss_and_gradients(models, targets, np.where(masked, words, -100))
+rng = np.random.default_rng(1)
+MASKED = np.where(rng.random(KEEP.shape) < 0.6, rng.integers(1, 19, KEEP.shape), -1)
+TASKS = {
+    "words of a tied table": ("ForMaskedLM", {"tie_word_embeddings": True}, MASKED),
+    "words": ("ForMaskedLM", {"tie_word_embeddings": False}, MASKED),
+    "classes": ("ForSequenceClassification", {"num_labels": 3}, np.array([2, 0, 1, 2])),
+    "classes of positions": ("ForTokenClassification", {"num_labels": 5}, IDS % 5),
+}
 
 
 @each_encoder
-def test_classes_of_sequences_have_the_same_logits_loss_and_gradients(options):
-    models = encoder("ForSequenceClassification", num_labels=3, **options)
-    classes = np.array([2, 0, 1, 2])
-    assert_same_outputs_loss_and_gradients(models, classes, classes)
+@each_of(("kind", "settings", "targets"), TASKS)
+def test_an_encoder_has_the_same_logits_loss_and_gradients(options, kind, settings, targets):
+    models = encoder(kind, **settings, **options)
+    if targets.ndim == 2:
+        targets = np.where(KEEP, targets, -1)
+    assert_same_outputs_loss_and_gradients(models, targets)
 
 
 def test_the_first_token_is_no_padding_at_the_beginning_of_a_row():
@@ -326,14 +325,7 @@ def test_the_first_token_is_no_padding_at_the_beginning_of_a_row():
 def test_numbers_of_sequences_have_the_same_loss_and_gradients():
     models = encoder("ForSequenceClassification", problem_type="regression")
     numbers = np.random.default_rng(1).standard_normal((4, 2))
-    assert_same_outputs_loss_and_gradients(models, numbers, numbers)
-
-
-@each_encoder
-def test_classes_of_positions_have_the_same_logits_loss_and_gradients(options):
-    models = encoder("ForTokenClassification", num_labels=5, **options)
-    classes = np.random.default_rng(1).integers(0, 5, KEEP.shape)
-    assert_same_outputs_loss_and_gradients(models, classes, np.where(KEEP, classes, -100))
+    assert_same_outputs_loss_and_gradients(models, numbers)
 
 
 @each_encoder
@@ -358,7 +350,7 @@ def test_an_encoder_is_read_by_theirs(options, tmp_path):
     assert_near(their_encoder_output(again, batch).logits.detach().numpy(), wanted, "logits")
 
 
-each_marian = each_of("marians")
+each_marian = each_of("options", TABLES["marians"])
 
 
 def translations(ours):
@@ -393,7 +385,7 @@ def test_a_translation_model_has_the_same_logits_loss_and_gradients(options):
 
 @each_marian
 @pytest.mark.parametrize("forced", [None, 2], ids=["cut", "ended"])
-@each_of("translation_searches", "search")
+@each_of("search", TABLES["translation_searches"])
 def test_a_translation_model_translates_the_same(options, every_backend, forced, search):
     theirs, _, ours, params = marian(**options, forced_eos_token_id=forced)
     V = ours.tgt_vocab - 1
