@@ -81,8 +81,7 @@ CODE = "from npformer.runtime.threads import n_threads; print(n_threads())"
 def n_threads_of(command, **environ):
     unlimited = {name: x for name, x in os.environ.items() if not name.endswith("_NUM_THREADS")}
     command = [*command, sys.executable, "-c", CODE]
-    done = subprocess.run(command, env=unlimited | environ, capture_output=True, text=True)
-    return done.stdout.strip()
+    return subprocess.check_output(command, env=unlimited | environ, text=True).strip()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity here")

@@ -24,19 +24,12 @@ def test_no_text_tells_of_an_extra_what_is_wrong_in_a_clone_or_in_a_shell():
     """``pip install npformer[plot]`` installs another copy beside a clone,
     and zsh takes the brackets for a pattern.
     """
-    sources = [
-        path.read_text(encoding="utf-8") for path in Path(extras.__file__).parent.rglob("*.py")
-    ]
-    commands = [
-        line
-        for source in sources
-        for line in re.findall(r"pip install .*", source)
-        if "npformer[" in line
-    ]
+    commands = []
+    for path in Path(extras.__file__).parent.rglob("*.py"):
+        commands += re.findall(r"pip install .*npformer\[.*", path.read_text(encoding="utf-8"))
     assert commands
-    assert all(
-        line.startswith("pip install 'npformer[") and "in a clone" in line for line in commands
-    ), commands
+    for line in commands:
+        assert line.startswith("pip install 'npformer[") and "in a clone" in line
 
 
 def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tmp_path):
@@ -45,10 +38,8 @@ def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tm
     assert setup["metadata"]["url"] == extras.ADDRESS
     for module in (arguments, exercises):
         monkeypatch.setattr(module, "BOOK", "https://x/docs")
-    assert (
-        arguments.new_parser("see docs/guides/scale.md").description
-        == "see https://x/docs/guides/scale.md"
-    )
+    parser = arguments.new_parser("see docs/guides/scale.md")
+    assert parser.description == "see https://x/docs/guides/scale.md"
     monkeypatch.chdir(tmp_path)
     exercises.main([])
     assert "\nhttps://x/docs/attention/" in capsys.readouterr().out

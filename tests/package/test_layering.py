@@ -41,23 +41,27 @@ FLOORS = """
 """
 
 
+def imported_by(node):
+    """The names of the rooms that a node of Python's syntax imports."""
+    match node:
+        case ast.ImportFrom(module="npformer", names=names):
+            paths = [f"npformer.{alias.name}" for alias in names]
+        case ast.ImportFrom(module=module):
+            paths = [str(module)]
+        case ast.Import(names=names):
+            paths = [alias.name for alias in names]
+        case _:
+            paths = []
+    return {path.split(".")[1] for path in paths if path.startswith("npformer.")}
+
+
 def test_nothing_imports_what_stands_above_it():
     floors = {name: floor for floor, line in enumerate(FLOORS.split("\n")) for name in line.split()}
     imports = set()
     for path in PACKAGE.rglob("*.py"):
         own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "npformer":
-                imports |= {(own, alias.name) for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("npformer."):
-                imports.add((own, str(node.module).split(".")[1]))
-            elif isinstance(node, ast.Import):
-                imports |= {
-                    (own, alias.name.split(".")[1])
-                    for alias in node.names
-                    if alias.name.startswith("npformer.")
-                }
-    imports = {(own, other) for own, other in imports if own != other and other != "__version__"}
+            imports |= {(own, other) for other in imported_by(node) - {own, "__version__"}}
     assert {name for pair in imports for name in pair} == set(floors)
     assert {(own, other) for own, other in imports if floors[own] <= floors[other]} == set()
 

@@ -1,3 +1,5 @@
+"""Pictures: what they show, and where they go."""
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -7,6 +9,9 @@ from refusals import refuses
 from npformer import plots
 from npformer.extras import pip_install
 from npformer.training import StepInfo
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+Figure = pytest.importorskip("matplotlib.figure").Figure
 
 
 def texts_of(labels):
@@ -18,7 +23,6 @@ def history_of(n_steps):
 
 
 def test_pictures_are_written(tmp_path):
-    pytest.importorskip("matplotlib")
     history = history_of(59)
     plots.plot_loss(history, tmp_path / "loss.png")
     weights = [np.full((2, 3, 5), 0.2)] * 2
@@ -28,7 +32,6 @@ def test_pictures_are_written(tmp_path):
 
 
 def test_a_figure_that_is_not_written_is_one_of_pyplot_which_shows_it(tmp_path):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
     above, _ = plots.plot_positional_encoding()
     assert pyplot.get_fignums() == [above.figure.number]
     plots.plot_positional_encoding(tmp_path / "x.png")
@@ -37,8 +40,7 @@ def test_a_figure_that_is_not_written_is_one_of_pyplot_which_shows_it(tmp_path):
 
 
 def test_drawing_on_axes_of_ones_own(tmp_path):
-    figures = pytest.importorskip("matplotlib.figure")
-    figure = figures.Figure()
+    figure = Figure()
     (a, b), (c, d) = figure.subplots(2, 2)
     history = history_of(8)
     assert list(plots.plot_loss(history, axes=[a, c])) == [a, c]
@@ -53,14 +55,12 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
 
 
 def test_words_and_titles_are_no_formulas(tmp_path):
-    pytest.importorskip("matplotlib")
     words = ["$x^$", "$", r"\$\a$"]
     [[ax]] = plots.plot_attention([np.eye(3)[None]], words, words, tmp_path / "x.png", "$_$")
     assert texts_of(ax.get_xticklabels()) == words
 
 
 def test_words_have_to_fit_the_weights(tmp_path):
-    pytest.importorskip("matplotlib")
     message = r"weights \(2, 3, 5\): expected \(H, 3, 4\)"
     refuses(ValueError, message, plots.plot_attention, [np.zeros((2, 3, 5))], "abcd", "abc")
 
@@ -139,7 +139,6 @@ def test_no_panel_of_the_other_pictures_is_empty_either():
 
 
 def test_a_plot_that_fails_leaves_no_figure():
-    pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
 
     def fails(line, draw, data):
@@ -202,11 +201,9 @@ except ImportError as error:
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    figure = pytest.importorskip("matplotlib.figure").Figure
-
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(figure, "savefig", full)
-    with pytest.raises(OSError, match="No space left on device: '.*x.png'"):
-        plots.plot_positional_encoding(tmp_path / "x.png")
+    monkeypatch.setattr(Figure, "savefig", full)
+    message = "No space left on device: '.*x.png'"
+    refuses(OSError, message, plots.plot_positional_encoding, tmp_path / "x.png")
