@@ -212,12 +212,10 @@ def test_words_are_of_three_letters_or_more():
 
 
 def test_what_is_shown_does_not_change_what_is_learned():
-    names = vars(GPT.page.module)
-    trained = []
-    for n_shown in (0, 3):
-        writer = Writer(names, TEXT)
-        for _ in range(n_shown):
-            writer.show(0)
+    shown, other = (Writer(vars(GPT.page.module), TEXT) for _ in range(2))
+    shown.show(0)
+    weights = []
+    for writer in (shown, other):
         writer.train(3)
-        trained.append(writer.params["output"]["weight"])
-    np.testing.assert_array_equal(*trained)
+        weights.append(writer.params["output"]["weight"])
+    np.testing.assert_array_equal(*weights)

@@ -142,14 +142,15 @@ def test_the_names_are_those_of_the_task():
         assert [list(part.arguments)[-1], *list(part.results)[:2]] == names
 
 
-@pytest.mark.parametrize(
-    ("label", "line", "name"),
-    [("softmax", "import numpy as np", "np"), ("transformer", "def embed", "embed")],
-)
-def test_what_the_file_lacks_is_missed_in_the_check(begun, label, line, name):
-    solve(TRACK, label)
-    edit(FILE, line, line.removesuffix(name) + "other")
-    assert f"it raises NameError: name '{name}' is not defined (line " in begun(f"check {label}")[1]
+def test_what_the_file_lacks_is_missed_in_the_check(begun):
+    solve(TRACK, "softmax", "transformer")
+    for label, line, name in (
+        ("transformer", "def embed", "embed"),
+        ("softmax", "import numpy as np", "np"),
+    ):
+        edit(FILE, line, line.removesuffix(name) + "other")
+        missing = f"it raises NameError: name '{name}' is not defined (line "
+        assert missing in begun(f"check {label}")[1]
 
 
 def test_what_to_write_next_is_said_with_its_line(begun):
@@ -288,12 +289,11 @@ def test_a_mistake_that_is_mended_is_forgotten(derive):
 def test_a_solved_exercise_needs_no_hint(derive):
     solve(DERIVE, "softmax")
     derive("check")
-    assert derive("--hint 1") == (
-        1,
-        "error: exercise 1, softmax, is solved, and needs no hint: "
-        "npformer exercises build answer 1 shows the answer, "
-        "and npformer exercises build hint 1 its hints\n",
+    line = (
+        "error: exercise 1, softmax, is solved, and needs no hint: npformer exercises build "
+        "answer 1 shows the answer, and npformer exercises build hint 1 its hints\n"
     )
+    assert derive("--hint 1") == (1, line)
     assert "derive/softmax" not in Progress.read().hints
 
 
@@ -322,15 +322,15 @@ def test_what_a_person_can_mend_is_one_line(begun):
     told(r"the name 'a\tb' has '\t', which is no letter", "train 'a\tb'")
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["check", "train Ada", "hint", "hint softmax", "--hint 9", "--derive check",
-     "--derive --hint 9"],
-)  # fmt: skip
-def test_another_folder_is_left_as_it_is(build, folder, command):
-    code, said = build(command)
-    assert code == 1 and said.startswith(BEGUN_ELSEWHERE.format(folder))
-    assert list(folder.iterdir()) == []
+COMMANDS = ["check", "train Ada", "hint", "hint softmax", "--hint 9"]
+COMMANDS += ["--derive check", "--derive --hint 9"]
+
+
+def test_another_folder_is_left_as_it_is(build, folder):
+    for command in COMMANDS:
+        code, said = build(command)
+        assert code == 1 and said.startswith(BEGUN_ELSEWHERE.format(folder))
+        assert list(folder.iterdir()) == [], command
 
 
 def test_a_file_that_cannot_be_run_gets_a_line(build):
@@ -368,13 +368,13 @@ def test_the_other_command_leads_here(begun, run):
 
 def test_a_file_with_the_formulas_is_left_as_it_is(begun):
     before = FILE.read_text(encoding="utf-8")
+    line = (
+        "error: exercises/transformer.py is there already, and was not begun with --derive: "
+        "go on with it without --derive, or move it out of exercises, and begin a new one with "
+        "npformer exercises build --derive\n"
+    )
     for command in ("--derive", "--derive check", "--derive --hint 9"):
-        assert begun(command) == (
-            1,
-            "error: exercises/transformer.py is there already, and was not begun with --derive: "
-            "go on with it without --derive, or move it out of exercises, and begin a new one with "
-            "npformer exercises build --derive\n",
-        )
+        assert begun(command) == (1, line)
     assert FILE.read_text(encoding="utf-8") == before
 
 
