@@ -15,14 +15,15 @@ def table(name):
 
 
 def verdict_on(key, answer, seed=0):
-    """The verdict on an answer to an exercise: a function, the text of one, or what is changed in
-    the right one.
+    """The verdict on an answer to an exercise: a function, the text of one, in which ``right`` is
+    the right one, or what is changed in that one.
     """
     exercise = ALL[key]
     if isinstance(answer, dict):
         answer = exercise.with_mistakes(Mistake(answer, ""))
     elif isinstance(answer, str):
-        answer = exercise.function_from(f"import numpy as np\n{answer}")
+        before = f"import numpy as np\nright = {exercise.function_name}\n"
+        answer = exercise.function_from(before + answer)
     return check_function(exercise, answer, seed)
 
 

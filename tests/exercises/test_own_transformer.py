@@ -18,7 +18,7 @@ from npformer.exercises.track.track import track_of
 from npformer.exercises.tracks import TRACKS
 from npformer.exercises.transformer import BUILD as TRACK, reverse
 from npformer.exercises.transformer.derive import DERIVE
-from tests.exercises.solving import NOT_WRITTEN, edit, solve
+from tests.exercises.solving import NOT_WRITTEN, edit, solve, table
 
 FILE = Path("exercises/transformer.py")
 BUILD, page = TRACK.parts, TRACK.page
@@ -299,27 +299,10 @@ def test_a_solved_exercise_needs_no_hint(derive):
 
 # -- what a person can mend ------------------------------------------------------------------------
 
-NONE_OF = "they are 1 to 14, see npformer exercises build"
-ALONE = "--hint stands alone: npformer exercises build --hint 3"
-
 
 def test_what_a_person_can_mend_is_one_line(begun):
-    def told(line, *commands):
-        for command in commands:
-            assert begun(command) == (1, f"error: {line}\n")
-
-    told(f"there is no exercise '15': {NONE_OF}", "--hint 15", "answer 15")
-    near = "there is no exercise 'softmx', did you mean softmax?"
-    told(near, "--hint softmx", "answer softmx")
-    told(f"there is no exercise '0': {NONE_OF}", "--hint 0")
-    told(f"there is no exercise '-1': {NONE_OF}", "--hint -1")
-    actions = "check", "hint", "answer", "train Ada"
-    told(ALONE, *(f"--hint 3 {action}" for action in actions))
-    # before the training
-    told("the name '' has 0 letters, expected 1 to 16", "train ''")
-    long = "abcdefghijklmnopq"
-    told(f"the name '{long}' has 17 letters, expected 1 to 16", f"train {long}")
-    told(r"the name 'a\tb' has '\t', which is no letter", "train 'a\tb'")
+    for command, line in table("messages")["build"].items():
+        assert begun(command) == (1, f"error: {line}\n")
 
 
 COMMANDS = ["check", "train Ada", "hint", "hint softmax", "--hint 9"]
