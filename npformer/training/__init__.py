@@ -2,9 +2,10 @@
 
 from npformer.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from npformer.files.json_log import JsonLog
+from npformer.runtime.interrupts import StopSignals
 from npformer.training.averaging import ParameterAverage, average
 from npformer.training.compiling import compile_kernels
-from npformer.training.guard import NonFiniteError, StopSignals
+from npformer.training.guard import NonFiniteError
 from npformer.training.loop import LoopSettings
 from npformer.training.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, clip_by_global_norm
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine

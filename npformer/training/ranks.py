@@ -14,17 +14,20 @@ first stage of ZeRO (Rajbhandari et al. 2020). Then the ranks exchange the param
 updated (all-gather).
 """
 
+from dataclasses import asdict, is_dataclass
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from npformer.arrays import on_host
+from npformer.models import describe
 from npformer.reference.math.update import norm_of
 from npformer.runtime.chunks import DividedArray
 from npformer.runtime.messenger import Messenger
-from npformer.runtime.ranks import attempted, share_of
+from npformer.runtime.ranks import attempted, digest, share_of
 from npformer.runtime.sums import subtrees, tree_sum
+from npformer.training.checkpoint import settings_of
 from npformer.training.flat import FlatOptimizer
 from npformer.training.shards import GradientTree, OverShards
 from npformer.training.step import sum_of_losses
@@ -257,3 +260,26 @@ def _own_pieces(chunk, pieces):
             moments = slice(start - shift, stop - shift)
             own.append(piece._replace(place=slice(start, stop), moments=moments))
     return own
+
+
+def facts_of(trainer):
+    """What has to be the same on all ranks."""
+    model = trainer.model
+    return {
+        "model": describe(model) if is_dataclass(model) else type(model).__name__,
+        "settings": settings_of(trainer) | asdict(trainer.settings),
+        "backend": trainer.ops.name,
+        "parameters": digest([on_host(trainer.flat_params)]),
+    }
+
+
+def facts_of_step(trainer, batches, checked):
+    """What has to be the same on all ranks in each step, of what ``_checked`` has returned."""
+    n_targets, numbers = checked
+    return {
+        "step": numbers.step,
+        "lr": numbers.lr,
+        "shards": [trainer.sharding.count(batch) for batch in batches],
+        "targets": n_targets,
+        "batch": digest(x for batch in batches for x in batch),
+    }

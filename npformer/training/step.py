@@ -13,6 +13,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.reference import derive_key
+from npformer.training.guard import are_usable
 
 
 class Numbers(NamedTuple):
@@ -90,17 +91,6 @@ def training_step(
     grad_scale = np.where(is_update, clipping / loss_scale, np.nan)
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
     return loss, norm, is_update
-
-
-def are_usable(loss, norm, clip_norm, dtype):
-    """Whether the loss is finite, and so are the squares of the clipped gradient.
-
-    Adam keeps the mean of these squares. ``dtype`` is that of the parameters. Those of half
-    precision are updated in float32.
-    """
-    clipped = norm if clip_norm is None else np.minimum(norm, clip_norm)
-    largest = np.sqrt(np.finfo(np.promote_types(dtype, np.float32)).max)
-    return np.isfinite(loss) & np.isfinite(norm) & (clipped < largest)
 
 
 def sum_of_losses(losses):

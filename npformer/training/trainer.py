@@ -8,7 +8,7 @@ import inspect
 import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
 from npformer.diagnosis.watch import Watch
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
-from npformer.models import describe
 from npformer.models.batch import GradientSource, check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
@@ -31,12 +30,12 @@ from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
-from npformer.training.checkpoint import check_training, contents_of, settings_of
+from npformer.training.checkpoint import check_training, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
-from npformer.training.ranks import DividedOptimizer, OverRanks
+from npformer.training.ranks import DividedOptimizer, OverRanks, facts_of, facts_of_step
 from npformer.training.settings import TrainingSettings
 from npformer.training.shards import OverShards, Sharding
 from npformer.training.step import LossAndGrad, Numbers, WholeBatch, training_step
@@ -503,29 +502,6 @@ def check_model(model, settings):
     for name, value in settings.of_loss.items():
         if name not in parameters:
             raise ValueError(f"{name}={value}, but the loss of {kind} has none: leave it out")
-
-
-def facts_of(trainer):
-    """What has to be the same on all ranks."""
-    model = trainer.model
-    return {
-        "model": describe(model) if is_dataclass(model) else type(model).__name__,
-        "settings": settings_of(trainer) | asdict(trainer.settings),
-        "backend": trainer.ops.name,
-        "parameters": digest([on_host(trainer.flat_params)]),
-    }
-
-
-def facts_of_step(trainer, batches, checked):
-    """What has to be the same on all ranks in each step, of what ``_checked`` has returned."""
-    n_targets, numbers = checked
-    return {
-        "step": numbers.step,
-        "lr": numbers.lr,
-        "shards": [trainer.sharding.count(batch) for batch in batches],
-        "targets": n_targets,
-        "batch": digest(x for batch in batches for x in batch),
-    }
 
 
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):

@@ -8,7 +8,8 @@ import pytest
 from programs import WITH_SIGNALS, in_threads, python
 
 from npformer import SGD, Trainer, Transformer
-from npformer.training import StopSignals, guard
+from npformer.runtime import interrupts
+from npformer.training import StopSignals
 
 pytestmark = pytest.mark.usefixtures("signals_of_the_foreground")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}  # Windows has no SIGHUP
@@ -19,7 +20,7 @@ ALL = pytest.mark.parametrize(
 
 
 def handlers():
-    return [signal.getsignal(number) for number in guard.TO_STOP]
+    return [signal.getsignal(number) for number in interrupts.TO_STOP]
 
 
 @pytest.mark.parametrize("number, code", [(None, 0), *ALL.args[1]])
