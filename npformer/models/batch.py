@@ -1,10 +1,7 @@
-"""The batches of a model: what they have to be, their numbers of targets, and what a model's
-``loss_and_grad`` makes of one: a loss, and each gradient once.
-"""
+"""The batches of a model: what they have to be, their numbers of targets, their mean loss."""
 
 import inspect
 
-from npformer import tree
 from npformer.checks import check_int
 
 
@@ -54,50 +51,6 @@ def checked_results(results):
     if shape != ():
         raise ValueError(f"loss_and_grad returned a loss of shape {shape}, expected a number")
     return results
-
-
-class GradientSource:
-    """The ``loss_and_grad`` of a model, of which each gradient is taken once, in its shape.
-
-    A model that knows ``ready`` gives each gradient to it as soon as it is there, so that nobody
-    keeps a whole one. Another model returns all.
-    """
-
-    def __init__(self, loss_and_grad, params):
-        self.loss_and_grad = loss_and_grad
-        self.shapes = {path: x.shape for path, x in tree.leaves(params)}
-        self.knows_ready = "ready" in inspect.signature(loss_and_grad).parameters
-
-    def __call__(self, add, params, batch, dropout_key, options):
-        """Call ``add(path, grad)`` with each gradient of a batch, and return the loss.
-
-        Nobody changes a gradient from then on.
-        """
-        missing = dict.fromkeys(self.shapes)
-
-        def ready(path, grads):
-            for leaf, grad in tree.leaves(grads, path):
-                expected = self.shapes.get(leaf, "nothing")
-                if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
-                    what = tree.described(grad, dtypes=False)
-                    raise ValueError(f"the gradient of {leaf}: given {what}, expected {expected}")
-                if leaf not in missing:
-                    raise ValueError(f"the gradient of {leaf}: given twice, expected once")
-                del missing[leaf]
-                add(leaf, grad)
-
-        if self.knows_ready:
-            options = options | {"ready": ready}
-        results = self.loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
-        loss, grads, _ = checked_results(results)
-        for leaf, grad in tree.leaves({} if grads is None else grads):
-            if leaf in missing or leaf not in self.shapes:  # which ``ready`` refuses
-                ready(leaf, grad)
-        if missing:
-            leaf = next(iter(missing))
-            expected = f"shape {self.shapes[leaf]}"
-            raise ValueError(f"the gradient of {leaf}: given nothing, expected {expected}")
-        return loss
 
 
 def mean_loss(trainer, params, batches) -> float:

@@ -46,8 +46,8 @@ class OverRanks:
     several subtrees: for each of them but the first, it sends, and keeps, another flat array.
     """
 
-    def __init__(self, source, state, sharding, ranks, chunks):
-        self.on_this_rank = OverShards(source, state, sharding)
+    def __init__(self, loss_and_grad, state, sharding, ranks, chunks):
+        self.on_this_rank = OverShards(loss_and_grad, state, sharding)
         self.sharding, self.ranks = sharding, ranks
         self.slots, self.flat = self.on_this_rank.slots, state.flat_grads
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed

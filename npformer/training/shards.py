@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
-from npformer.training.step import sum_of_losses
+from npformer.training.step import WholeBatch, sum_of_losses
 
 # What a shard costs beside its rows, in entries of the largest array of a batch that one could
 # compute in the same time: it reads all parameters and writes their gradients,
@@ -106,8 +106,8 @@ class OverShards:
     not for a whole one.
     """
 
-    def __init__(self, source, state, sharding):
-        self.source, self.sharding = source, sharding
+    def __init__(self, loss_and_grad, state, sharding):
+        self.whole, self.sharding = WholeBatch(loss_and_grad, state), sharding
         self.flat_grads = state.flat_grads
         self.slots = slots_of(state.params)
 
@@ -129,8 +129,8 @@ class OverShards:
         """
 
         def loss_of(shard):
-            add = partial(gradients.add, shard.number)
-            return self.source(add, params, shard.batch, shard.dropout_key, options)
+            take = partial(gradients.add, shard.number)
+            return self.whole(params, shard.batch, shard.dropout_key, options, take=take)
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
             return [loss_of(shards[0])]

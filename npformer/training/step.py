@@ -7,11 +7,13 @@ number format wraps the ``loss_and_grad``, and the step, which it tries again af
 optimizer. A step knows nothing of them.
 """
 
+import inspect
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from npformer import tree
+from npformer.models.batch import checked_results
 from npformer.reference import derive_key
 from npformer.training.guard import are_usable
 
@@ -103,17 +105,50 @@ class WholeBatch:
 
     The gradients of the first batch of a step are written into ``state.flat_grads``, those of the
     others are added to them. So the result is that of one batch with the rows of all, whose
-    activations need not be in memory at once. ``source`` is a ``GradientSource``.
+    activations need not be in memory at once. Each gradient is taken once, in the shape of its
+    parameter. A model that knows ``ready`` gives each as soon as it is there, so that nobody keeps
+    a whole one.
     """
 
-    def __init__(self, source, state):
-        self.source = source
+    def __init__(self, loss_and_grad, state):
+        self.loss_and_grad = loss_and_grad
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
+        self.knows_ready = "ready" in inspect.signature(loss_and_grad).parameters
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
-        """Compute a batch, and return its loss."""
-        take = self.write if is_first else self.add
-        return self.source(take, params, batch, dropout_key, options)
+    def __call__(
+        self, params, batch, dropout_key, options, *, is_first=True, is_last=True, take=None
+    ):
+        """Compute a batch, and return its loss.
+
+        If ``take`` is given, ``take(path, grad)`` gets each gradient, which nobody changes from
+        then on, and ``state.flat_grads`` none.
+        """
+        take = take or (self.write if is_first else self.add)
+        missing = dict.fromkeys(self.sum_of)
+
+        def ready(path, grads):
+            for leaf, grad in tree.leaves(grads, path):
+                expected = self.sum_of[leaf].shape if leaf in self.sum_of else "nothing"
+                if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
+                    what = tree.described(grad, dtypes=False)
+                    raise ValueError(f"the gradient of {leaf}: given {what}, expected {expected}")
+                if leaf not in missing:
+                    raise ValueError(f"the gradient of {leaf}: given twice, expected once")
+                del missing[leaf]
+                take(leaf, grad)
+
+        if self.knows_ready:
+            options = options | {"ready": ready}
+        results = self.loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
+        loss, grads, _ = checked_results(results)
+        for leaf, grad in tree.leaves({} if grads is None else grads):
+            if leaf in missing or leaf not in self.sum_of:  # which ``ready`` refuses
+                ready(leaf, grad)
+        if missing:
+            leaf = next(iter(missing))
+            expected = f"shape {self.sum_of[leaf].shape}"
+            raise ValueError(f"the gradient of {leaf}: given nothing, expected {expected}")
+        return loss
 
     def total(self, losses):
         """Return the loss of a step."""

@@ -22,7 +22,7 @@ from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
 from npformer.diagnosis.watch import Watch
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
-from npformer.models.batch import GradientSource, check_batches, count_of
+from npformer.models.batch import check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
@@ -179,14 +179,14 @@ class Trainer:
         params = tree.view_as(flat_params, start)
         moments = self.flat_optimizer.init(flat_params)
         self.state = state = TrainState(flat_params, params, moments, ops, settings)
-        source = GradientSource(state.precision.over(self.model.loss_and_grad), params)
+        loss_and_grad = state.precision.over(self.model.loss_and_grad)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, params)
         if not ranks.alone:
-            self.loss_and_grad = OverRanks(source, state, self.sharding, ranks, chunks)
+            self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, ranks, chunks)
         elif settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
-            self.loss_and_grad = WholeBatch(source, state)
+            self.loss_and_grad = WholeBatch(loss_and_grad, state)
         else:
-            self.loss_and_grad = OverShards(source, state, self.sharding)
+            self.loss_and_grad = OverShards(loss_and_grad, state, self.sharding)
 
     def _compose_step(self):
         """Make the step of a training from what the work was divided into, in three forms.
