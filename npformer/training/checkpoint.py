@@ -4,18 +4,13 @@ from dataclasses import MISSING, asdict, fields
 
 from npformer import tree
 from npformer.checks import check_int
-from npformer.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.files.checkpoint import (  # their path before
+    CheckpointError as CheckpointError,
+    load_checkpoint as load_checkpoint,
+    save_checkpoint as save_checkpoint,
+)
 from npformer.models.description import as_json, describe
 from npformer.operations.options import LARGEST, OPTIONS
-
-__all__ = [
-    "CheckpointError",
-    "check_facts",
-    "check_training",
-    "load_checkpoint",
-    "save_checkpoint",
-    "settings_of",
-]
 
 # The settings of a training that its checkpoint has to agree with.
 SETTINGS = "seed", "label_smoothing", "consistency", "clip_norm", "frozen"
@@ -40,8 +35,8 @@ def contents_of(trainer):
     return arrays, info | trainer.state.facts
 
 
-def check_training(arrays, info, trainer):
-    """Check that what ``Trainer.restore`` uses of a checkpoint fits the trainer.
+def checked_arrays(arrays, info, trainer):
+    """The parameters and the moments of a checkpoint, by their names, if all of it fits a trainer.
 
     The error names the first thing that is missing, malformed or different.
     """
@@ -49,10 +44,12 @@ def check_training(arrays, info, trainer):
     _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(defaults))
     _check_settings("trainer", info.get("trainer", {}), settings_of(trainer), ADDED_LATER)
     check_facts(info)
+    params = tree.leaves_under(arrays, "params")
+    moments = tree.leaves_under(arrays, "optimizer")
+    tree.check_like(params, dict(tree.leaves(trainer.params)))
     # The moments in a file are whole, also if this process has a part of them.
-    moments = dict.fromkeys(trainer.state.moments, trainer.flat_params)
-    tree.check_like(tree.leaves_under(arrays, "params"), dict(tree.leaves(trainer.params)))
-    tree.check_like(tree.leaves_under(arrays, "optimizer"), moments)
+    tree.check_like(moments, dict.fromkeys(trainer.state.moments, trainer.flat_params))
+    return params, moments
 
 
 def check_facts(info):

@@ -46,9 +46,12 @@ class TrainState:
         return facts
 
     def set(self, params, moments, facts):
-        """Take all values from host memory; the moments are those that this rank has."""
-        flat, _ = tree.flatten(tree.ordered_like(params, self.params))
-        self.flat_params[...] = self.asarray(flat)
+        """Take all values from host memory; the moments are those that this rank has.
+
+        ``params`` are arrays by their paths.
+        """
+        for path, x in tree.leaves(self.params):
+            x[...] = self.asarray(params[path])
         for name, x in self.moments.items():
             x[...] = self.asarray(moments[name])
         self.n_steps = facts["n_steps"]

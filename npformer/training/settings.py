@@ -59,7 +59,9 @@ class TrainingSettings:
     def __post_init__(self):
         FRACTION.check("label_smoothing", self.label_smoothing)  # of 1, nothing would be learned
         check_fields(self)
-        object.__setattr__(self, "frozen", listed(self.frozen))
+        # in one order: a set has another one in each process
+        frozen = sorted(check_paths("frozen", self.frozen), key=str)
+        object.__setattr__(self, "frozen", frozen)
 
     @property
     def of_trainer(self):
@@ -71,8 +73,3 @@ class TrainingSettings:
         """The options of the model's ``loss_and_grad`` that are not 0."""
         options = {"label_smoothing": self.label_smoothing, "consistency": self.consistency}
         return {name: value for name, value in options.items() if value}
-
-
-def listed(frozen):
-    """The paths of frozen parameters in one order: a set has another one in each process."""
-    return sorted(check_paths("frozen", frozen), key=str)

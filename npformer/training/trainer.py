@@ -30,7 +30,7 @@ from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
-from npformer.training.checkpoint import check_training, contents_of
+from npformer.training.checkpoint import checked_arrays, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite
 from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
@@ -460,9 +460,7 @@ class Trainer:
     def restore(self, arrays: dict[str, np.ndarray], info: dict, path: str | Path) -> None:
         """Do the same as ``load``, with what ``load_checkpoint`` has returned for this path."""
         with refusing(path, "make the trainer with the file's settings, or try another file"):
-            check_training(arrays, info, self)
-        params = tree.from_arrays(arrays, "params")
-        moments = tree.from_arrays(arrays, "optimizer")
+            params, moments = checked_arrays(arrays, info, self)
         self.ranks.agree(
             lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": digest(arrays.values())}}
         )
@@ -507,6 +505,6 @@ def check_model(model, settings):
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):
     """The inverse of ``Trainer.__reduce__``; several ranks are those of this process."""
     trainer = kind(model, optimizer, ranks=None if alone else world(), **settings)
-    trainer.state.set(trainer.params, moments, facts)
+    trainer.state.set(dict(tree.leaves(trainer.params)), moments, facts)
     trainer.last = last
     return trainer
