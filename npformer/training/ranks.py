@@ -22,8 +22,8 @@ import numpy as np
 
 from npformer.arrays import on_host
 from npformer.models import describe
-from npformer.reference.math.update import norm_of
-from npformer.runtime.chunks import DividedArray
+from npformer.reference.math.update import NORM_BLOCK, norm_of
+from npformer.runtime.chunks import DividedArray, chunks_of
 from npformer.runtime.messenger import Messenger
 from npformer.runtime.ranks import attempted, digest, share_of
 from npformer.runtime.sums import subtrees, tree_sum
@@ -46,12 +46,12 @@ class OverRanks:
     several subtrees: for each of them but the first, it sends, and keeps, another flat array.
     """
 
-    def __init__(self, loss_and_grad, state, sharding, ranks, chunks):
+    def __init__(self, loss_and_grad, state, sharding, optimizer):
         self.on_this_rank = OverShards(loss_and_grad, state, sharding)
-        self.sharding, self.ranks = sharding, ranks
+        self.sharding, self.ranks = sharding, optimizer.ranks
         self.slots, self.flat = self.on_this_rank.slots, state.flat_grads
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
-        self.divided = DividedArray(sharding.device, self.flat, chunks)
+        self.divided = DividedArray(sharding.device, self.flat, optimizer.chunks)
 
     def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch; return the losses of this rank's shards and None, or None and an error.
@@ -201,12 +201,13 @@ class Exchange:
 class DividedOptimizer(FlatOptimizer):
     """A ``FlatOptimizer`` of several ranks: each updates some parameters, and has their moments.
 
-    ``chunks`` are those of the gradient, too, as a rank has the whole gradient of its own pieces
-    alone.
+    Its ``chunks`` are those of the gradient, too: with ``OverRanks``, a rank has the whole gradient
+    of its own pieces alone.
     """
 
-    def __init__(self, optimizer, ops, pieces, flat_params, ranks, chunks):
+    def __init__(self, optimizer, ops, pieces, flat_params, ranks):
         super().__init__(optimizer, ops, pieces)
+        chunks = chunks_of(flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
         self.pieces = [own for chunk in chunks for own in _own_pieces(chunk, self.pieces)]
         self.ranks, self.chunks = ranks, chunks
         self.params = DividedArray(ops.device, flat_params, chunks)

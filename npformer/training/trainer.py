@@ -26,9 +26,7 @@ from npformer.models.batch import check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
-from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.blas_threads import one_blas_thread
-from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
 from npformer.training.checkpoint import checked_arrays, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
@@ -168,21 +166,17 @@ class Trainer:
         ops, ranks, settings = self.ops, self.ranks, self.settings
         flat_params = ops.device.asarray(tree.flatten(start)[0])
         pieces = pieces_of(start, settings.frozen, self.optimizer.decays)
-        # A rank owns the same numbers of the gradient and of the parameters.
-        chunks = chunks_of(flat_params.size, ranks.rank, ranks.size, NORM_BLOCK)
         if ranks.alone:
             self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
         else:
-            self.flat_optimizer = DividedOptimizer(
-                self.optimizer, ops, pieces, flat_params, ranks, chunks
-            )
+            self.flat_optimizer = DividedOptimizer(self.optimizer, ops, pieces, flat_params, ranks)
         params = tree.view_as(flat_params, start)
         moments = self.flat_optimizer.init(flat_params)
         self.state = state = TrainState(flat_params, params, moments, ops, settings)
         loss_and_grad = state.precision.over(self.model.loss_and_grad)
         self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, params)
         if not ranks.alone:
-            self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, ranks, chunks)
+            self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, self.flat_optimizer)
         elif settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
             self.loss_and_grad = WholeBatch(loss_and_grad, state)
         else:
