@@ -20,7 +20,6 @@ import json
 import os
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +42,7 @@ from tests.tools.forgery import (
     outcome_of,
     parts,
 )
-from tests.tools.tool import Seed, tool
+from tests.tools.tool import Seed, in_child, tool
 
 SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 12}
 SLACK = 100_000_000  # bytes that a refusal may take, besides twice the size of the file
@@ -199,17 +198,7 @@ def explodes_in_vain(folder, trainers, name):
 
     Returns whether it is refused within the memory that it may take.
     """
-    sys.stdout.flush()  # or both processes would write what is in its buffer
-    child = os.fork()
-    if child == 0:
-        is_harmless = False
-        try:
-            is_harmless = load_limited(folder, trainers, name)
-            sys.stdout.flush()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(int(not is_harmless))
+    child = in_child(lambda: load_limited(folder, trainers, name))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from npformer.runtime.blas_threads import blas_threads
 from tests.tools.small_training import SmallTraining
-from tests.tools.tool import Natural, Seed, tool
+from tests.tools.tool import Natural, Seed, in_child, tool
 
 HANGS = 20  # seconds after which a child counts as hanging
 
@@ -47,7 +47,8 @@ def main(*, forks: Natural = 100, threads: Natural = 2, seed: Seed = 0):
         outcomes = []
         for _ in range(forks):
             time.sleep(moments.uniform(0, 0.05))
-            outcomes.append(outcome_of(fork(seed, expected)))
+            child = in_child(lambda: np.array_equal(work(seed), expected))
+            outcomes.append(outcome_of(child))
         stop.set()
         for thread in training:
             thread.join()
@@ -64,20 +65,6 @@ def work_until(stop, seed):
     """Do such work again and again."""
     while not stop.is_set():
         work(seed)
-
-
-def fork(seed, expected):
-    """Start a child that does the work, and ends with 0 if the result is as expected, else with
-    1.
-    """
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = int(not np.array_equal(work(seed), expected))
-        finally:
-            os._exit(status)
-    return child
 
 
 def outcome_of(child):

@@ -19,7 +19,6 @@ import gzip
 import io
 import multiprocessing
 import os
-import random
 import re
 import runpy
 import shlex
@@ -41,6 +40,7 @@ from npformer.commands.shared import Positive
 from npformer.__main__ import main as npformer
 from npformer.errors import UserError
 from npformer.text import Translator
+from tests.corpus import sentence_pairs
 from tests.tools.tool import tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -335,22 +335,17 @@ HIDE = """import os, sys
 for name in os.environ.get('WITHOUT', '').split():
     sys.modules[name] = None
 """
-WORDS = {"a": "un", "the": "le", "man": "homme", "sees": "voit"}
-WORDS |= {"horse": "cheval", "on": "sur", "old": "âgé"}
 
 
 def make_files(folder, commands):
     """Write what the commands read, as their arguments name it."""
     for name in ("data", "unequal", "empty", "bomb", "without"):
         (folder / name).mkdir()
-    draw = random.Random(0)
     for split, n in (("train", 60), ("val", 6)):
-        lines = [draw.choices(list(WORDS), k=draw.randint(2, 8)) for _ in range(n)]
-        translated = [[WORDS[word] for word in line] for line in lines]
-        for language, side in (("en", lines), ("fr", translated)):
-            text = "".join(" ".join(line) + "\n" for line in side)
-            (folder / "data" / f"{split}.{language}").write_text(text, encoding="utf-8")
-            (folder / "unequal" / f"{split}.{language}").write_text(text, encoding="utf-8")
+        for language, side in zip(("en", "fr"), zip(*sentence_pairs(n), strict=True), strict=True):
+            for place in ("data", "unequal"):
+                path = folder / place / f"{split}.{language}"
+                path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     short = folder / "unequal" / "train.fr"
     short.write_bytes(short.read_bytes().rstrip(b"\n").rpartition(b"\n")[0] + b"\n")
     (folder / "file").write_text("a file\n")

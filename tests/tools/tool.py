@@ -1,8 +1,11 @@
 """The command line of a tool: its options, and how it ends."""
 
 import functools
+import os
 import random
+import sys
 import time
+import traceback
 from typing import Annotated
 
 from npformer.commands.shared import Reading, command_line  # needs pip install -e .
@@ -34,6 +37,24 @@ def sampled(items, n, seed):
     if n is None or n >= len(items):
         return items
     return random.Random(seed).sample(items, n)
+
+
+def in_child(work):
+    """Fork a process that does some work: its exit code is 0 if the work returns True. Returns its
+    number.
+    """
+    sys.stdout.flush()  # or both processes would write what is in its buffer
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = int(not work())
+            sys.stdout.flush()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
 
 
 def drawn(rng, choices):
