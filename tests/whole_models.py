@@ -1,9 +1,10 @@
 """The gradient of whole models.
 
-Their loss as a function of a list of arrays, and a batch with padding for it.
+Their loss as a function of all their parameters as one array, and a batch with padding for it.
 """
 
 import numpy as np
+from promises import assert_trees_close
 
 from npformer import tree
 from npformer.gradients import COMPLEX_STEP
@@ -29,26 +30,19 @@ def shaken(params):
 
 
 def loss_of_batch(model, like, batch, dropout_key, backend="reference", **options):
-    """The loss and its gradient as functions of the list of parameter arrays."""
+    """The loss and its gradient as functions of a flat array of parameters."""
     label_smoothing = 0.0 if getattr(model, "task", None) == "numbers" else 0.1
-    arguments = {
-        "dropout_key": dropout_key,
-        "label_smoothing": label_smoothing,
-        "backend": backend,
-        **options,
-    }
+    options |= {"dropout_key": dropout_key, "label_smoothing": label_smoothing, "backend": backend}
 
-    def rebuild(arrays):
-        values = iter(arrays)
-        return tree.map_leaves(lambda _: next(values), like)
+    def f(flat):
+        loss, _ = model.loss(tree.view_as(flat, like), *batch, **options)
+        return loss
 
-    def f(*arrays):
-        return model.loss(rebuild(arrays), *batch, **arguments)[0]
-
-    def f_backward(dloss, *arrays):
-        _, grads, _ = model.loss_and_grad(rebuild(arrays), *batch, **arguments)
+    def f_backward(flat):
+        _, grads, _ = model.loss_and_grad(tree.view_as(flat, like), *batch, **options)
         assert [path for path, _ in tree.leaves(grads)] == [path for path, _ in tree.leaves(like)]
-        return [dloss * grad for _, grad in tree.leaves(grads)]
+        gradient, _ = tree.flatten(grads)
+        return gradient
 
     return f, f_backward
 
@@ -58,45 +52,39 @@ def assert_gradient_along_directions(f, f_backward, params):
 
     A wrong number changes it. Directions in which one array moves then say which is wrong.
     """
-    names, arrays = zip(*tree.leaves(params), strict=True)
-    gradients, rng = f_backward(1.0, *arrays), np.random.default_rng(0)
-    directions = [rng.standard_normal(x.shape) for x in arrays]
-    bound = 1e-13 * max(np.abs(x).max() for x in gradients)
+    flat, _ = tree.flatten(params)
+    gradient = f_backward(flat)
+    direction = np.random.default_rng(0).standard_normal(flat.size)
+    bound = 1e-13 * np.abs(gradient).max() * flat.size**0.5
 
-    def is_right(moving):
-        moved, expected = list(arrays), 0.0
-        for i in moving:
-            moved[i] = arrays[i] + 1j * COMPLEX_STEP * directions[i]
-            expected += (gradients[i] * directions[i]).sum()
-        slope = np.imag(f(*moved)) / COMPLEX_STEP
-        return abs(slope - expected) <= bound * sum(x.size for x in arrays) ** 0.5
+    def is_right(step):
+        slope = np.imag(f(flat + 1j * COMPLEX_STEP * step)) / COMPLEX_STEP
+        return abs(slope - gradient @ step) <= bound
 
-    everything = range(len(arrays))
-    if not is_right(everything):
-        raise AssertionError([names[i] for i in everything if not is_right([i])])
+    if not is_right(direction):
+        wrong = []
+        for path, at in tree.leaves(tree.view_as(np.arange(flat.size), params)):
+            step = np.zeros(flat.size)
+            step[at] = direction[at]
+            if not is_right(step):
+                wrong.append(path)
+        raise AssertionError(wrong)
 
 
 def assert_gradient_by_central_differences(f, f_backward, params):
     """The slope of the loss along a random direction in which all numbers move."""
-    flat, like = tree.flatten(params)
-    gradient = f_backward(1.0, *(x for _, x in tree.leaves(params)))
-    gradient = np.concatenate([x.ravel() for x in gradient])
-
-    def loss_at(point):
-        return f(*(x for _, x in tree.leaves(tree.view_as(point, like))))
-
+    flat, _ = tree.flatten(params)
     h = 1e-5  # with more a relu would come to its kink
     step = h * np.random.default_rng(2).standard_normal(flat.size) / flat.size**0.5
-    near, far = (loss_at(flat + k * step) - loss_at(flat - k * step) for k in (1, 2))
+    near, far = (f(flat + k * step) - f(flat - k * step) for k in (1, 2))
     slope = (8 * near - far) / 12  # of fourth order, for where a norm is steep
-    assert abs(slope - gradient @ step) <= 1e-8 * h * max(abs(slope / h), 0.1)
+    assert abs(slope - f_backward(flat) @ step) <= 1e-8 * h * max(abs(slope / h), 0.1)
 
 
 def assert_same_gradient(f_backward, f_backward_of_kernels, params):
     """The gradients are equal, except for the order of additions."""
-    names, arrays = zip(*tree.leaves(params), strict=True)
-    both = f_backward(1.0, *arrays), f_backward_of_kernels(1.0, *arrays)
-    for name, wanted, gradient in zip(names, *both, strict=True):
-        np.testing.assert_allclose(
-            gradient, wanted, rtol=0, atol=1e-13 * max(1, np.abs(wanted).max()), err_msg=name
-        )
+    flat, _ = tree.flatten(params)
+    wanted = f_backward(flat)
+    found = tree.view_as(f_backward_of_kernels(flat), params)
+    tolerance = 1e-13 * max(1, np.abs(wanted).max())
+    assert_trees_close(found, tree.view_as(wanted, params), tolerance)

@@ -34,25 +34,20 @@ def check_layer(layer, inputs, params):
     """``layer(params, *inputs)`` returns y and a backward that returns the gradients of inputs,
     then of params.
     """
-    paths, arrays = zip(*tree.leaves(params), strict=True)
-    n = len(inputs)
+    flat, _ = tree.flatten(params)
 
-    def run(args):
-        values = iter(args[n:])
-        return layer(tree.map_leaves(lambda _: next(values), params), *args[:n])
-
-    def f(*args):
-        y, _ = run(args)
+    def f(flat, *inputs):
+        y, _ = layer(tree.view_as(flat, params), *inputs)
         return y
 
-    def f_backward(dy, *args):
-        _, backward = run(args)
+    def f_backward(dy, flat, *inputs):
+        _, backward = layer(tree.view_as(flat, params), *inputs)
         *dinputs, grads = backward(dy)
-        assert [path for path, _ in tree.leaves(grads)] == list(paths)
-        return [*dinputs, *(grad for _, grad in tree.leaves(grads))]
+        assert [path for path, _ in tree.leaves(grads)] == [path for path, _ in tree.leaves(params)]
+        dflat, _ = tree.flatten(grads)
+        return [dflat, *dinputs]
 
-    names = [f"input {i}" for i in range(n)] + list(paths)
-    gradcheck(f, f_backward, [*inputs, *arrays], names=names, central_tolerance=None)
+    gradcheck(f, f_backward, [flat, *inputs], central_tolerance=None)
 
 
 def settings(**options):
