@@ -98,9 +98,7 @@ def test_bad_arguments_are_named():
     refused("bos_id=11, expected 0 <= bos_id < 11", bos_id=11)
     refused("eos_id=-1, expected 0 <= eos_id < 11", eos_id=-1)
     refused("max_len=0, expected 1 <= max_len <= 5000", max_len=0)
-    refused("max_len=5001, expected 1 <= max_len <= 5000", max_len=5001)
     refused("max_len=3.0 is a float, expected an int", TypeError, max_len=3.0)
-    refused("max_len=None is a NoneType, expected an int", TypeError, max_len=None)
     refused("max_len=0, expected 1 <= max_len <= 5000", max_len=[3, 0, 3])
     few = r"max_len has shape \(2,\), dtype int64: expected an int, or one"
     refused(few, max_len=np.array([3, 3]))
@@ -111,7 +109,6 @@ def test_bad_arguments_are_named():
     refused(r"src has shape \(5,\), expected \(B, S\)", src=SRC[0])
     refused(r"src\[0, 0\] is 11, expected 0 <= id < 11", src=SRC + 8)
     refused("src has dtype float64, expected integers", TypeError, src=SRC.astype(float))
-    refused("backend='tpu', expected one of", backend="tpu")
     refused("max_len=5001, expected 1 <= max_len <= 5000", src=SRC[:0], max_len=5001)
     refused("bos_id=0 is the padding's id", bos_id=0)
     refused("eos_id=0 is the padding's id", eos_id=0)

@@ -203,6 +203,7 @@ def test_sequences_longer_than_max_len(positions):
     model = Transformer(13, 11, **SMALL, max_len=4, positions=positions)
     message = "src has length 5, expected at most max_len=4"
     refuses(ValueError, message, model.logits, model.init(0), SRC, TGT[:, :-1])
+    refuses(ValueError, message, model.count, SRC, TGT)
 
 
 def test_an_odd_width_works():

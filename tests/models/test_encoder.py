@@ -29,7 +29,7 @@ from promises import (
 from refusals import refuses
 from tables import each_of
 
-from npformer import layers, tree
+from npformer import tree
 from npformer.models import describe, from_description
 from npformer.models.pooling import VectorMap
 
@@ -172,8 +172,8 @@ def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling):
 
 
 def test_settings_that_contradict_each_other_or_do_not_exist():
-    def refused(message, error=ValueError, **bad):
-        refuses(error, message, encoder, **CLASSES | bad)
+    def refused(message, **bad):
+        refuses(ValueError, message, encoder, **CLASSES | bad)
 
     body = {"task": None, "n_outputs": None}
 
@@ -196,8 +196,6 @@ def test_settings_that_contradict_each_other_or_do_not_exist():
     refused("tie_embeddings=True with task='classes', expected task='words'", tie_embeddings=True)
     refused("pooler=True, expected False where", pooler=True, pooling="none")
     refused("counted_positions=True with pad_id=0, positions='sinusoidal'", counted_positions=True)
-    refused(r"n_layers=\(1, 2\) is a tuple, expected an int", TypeError, n_layers=(1, 2))
-    refused("odd width 3 cannot be rotary", positions="rotary", rotary=layers.Rotary(), d_model=6)
 
 
 MEANS = made(CLASSES)
@@ -234,7 +232,6 @@ def test_wrong_batches_of_numbers_are_named():
     of_batch(r"inputs has shape \(4, 7, 4\), expected \(B, T, 5\)", X[..., :4], Y)
     of_batch(r"inputs has shape \(7, 5\), expected \(B, T, 5\)", X[0], Y)
     of_batch("inputs has dtype int64, expected a float dtype", IDS, Y, error=TypeError)
-    of_batch("inputs has length 12, expected at most max_len=11", np.ones((B, 12, 5)), Y)
     of_batch(r"targets has shape \(4, 1\), expected \(4, 2\)", X, Y[:, :1])
     of_batch("targets has dtype int64, expected a float dtype", X, C, error=TypeError)
 

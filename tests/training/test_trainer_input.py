@@ -216,12 +216,6 @@ def test_a_model_needs_its_methods():
     refuses(TypeError, message, Trainer, Transformer, SGD(0.1))
 
 
-def test_a_source_that_is_too_long_is_noticed_before_the_step():
-    model = replace(MODEL, max_len=3)
-    refuses(ValueError, "src has length 4, expected at most max_len=3", model.count, TGT, TGT)
-    assert model.count(SRC, TGT) == 3
-
-
 def test_what_decides_the_shards_is_the_largest_array(monkeypatch):
     """Of (tokens, labels) the labels are few; and what is no array is handed on as it is."""
     monkeypatch.setattr("npformer.operations.host.n_threads", lambda: 2)

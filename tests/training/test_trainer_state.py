@@ -167,7 +167,6 @@ def test_what_has_no_average_is_refused():
     message = r"a dict, expected a list of trees .*: try \[params\]"
     refuses(TypeError, message, average, {"a": np.ones(3)})
     refuses(TypeError, "trees is a NoneType, expected a list of trees", average, None)
-    refuses(TypeError, "the tree has a str at its root, expected an array", average, ["x"])
 
 
 def test_inverse_sqrt_is_noam_given_by_its_peak():
