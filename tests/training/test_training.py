@@ -114,21 +114,6 @@ def test_given_parameters_are_copied_not_changed():
     assert_trees_close(params, model.init(5))
 
 
-def test_clipping_scales_the_gradient_to_the_norm():
-    def moved(clip_norm):
-        trainer = make(SGD(0.1), clip_norm=clip_norm)
-        start = trainer.flat_params.copy()
-        trainer.step(SRC, TGT)
-        return trainer.flat_params - start, trainer.last.grad_norm
-
-    free, norm = moved(None)
-    clipped, same_norm = moved(0.01)
-    assert norm == same_norm > 0.01
-    assert_allclose(clipped, free * 0.01 / norm, rtol=1e-9, atol=1e-16)
-    unclipped, _ = moved(2 * norm)
-    assert_array_equal(unclipped, free)
-
-
 OPTIMIZERS = [
     SGD(0.5),
     SGD(0.1, momentum=0.9),
@@ -227,6 +212,14 @@ def test_batches_that_end_too_soon_are_told():
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_training_that_diverges_stops():
+    trainer = make(SGD(1e30), IN_FLOAT32)
+    trainer.step(SRC, TGT)
+    message = r"step 2: .*; the gradient of .* holds NaN or inf.* learning rate \(now 1e\+30\)"
+    refuses(NonFiniteError, message, trainer.step, SRC, TGT)
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
 def test_an_update_that_overflows_is_noticed_in_the_next_step():
     trainer = make(SGD(1e38, momentum=0.5), IN_FLOAT32)
     trainer.flat_params *= 10
@@ -234,7 +227,7 @@ def test_an_update_that_overflows_is_noticed_in_the_next_step():
     assert not np.isfinite(trainer.flat_params).all()
     arrays = [trainer.flat_params, trainer.state.moments["velocity"]]
     before = np.copy(arrays)
-    message = r"step 2: .* parameters are those of step 1.* learning rate \(now 1e\+38\)"
+    message = "step 2: .* parameters are those of step 1"
     refuses(NonFiniteError, message, trainer.step, SRC, TGT)
     assert_array_equal(arrays, before)
 
