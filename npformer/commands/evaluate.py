@@ -117,8 +117,7 @@ def find_text(data, split, pair, skip_empty):
     try:
         return ParallelText.find(data, split, *pair, skip_empty=skip_empty)
     except FileNotFoundError as error:
-        advice = "--split is the beginning of the names"
-        raise FileNotFoundError(f"{error}; {advice}") from error
+        raise FileNotFoundError(f"{error}; --split is the beginning of the names") from error
 
 
 def translated(translator, sources, references, search, ranks):
@@ -135,8 +134,9 @@ def language_of(name, typed, settings):
     if typed and of_model and typed != of_model:
         raise UserError(f"--{name} {typed}, but the model was trained on {of_model}")
     if not (typed or of_model):
-        reason = "the model's file does not name the language it was trained on"
-        raise UserError(f"--{name} is missing: {reason}")
+        raise UserError(
+            f"--{name} is missing: the model's file does not name the language it was trained on"
+        )
     return typed or of_model
 
 
@@ -154,8 +154,10 @@ def check_lines(translator, text):
     shown = messages[:SHOWN]
     if len(messages) > SHOWN:
         shown.append(f"{len(messages) - SHOWN:,} more, too")
-    what = f"{len(messages):,} lines cannot be evaluated, and nothing was translated"
-    raise UserError(f"{what}: {'; '.join(shown)}")
+    raise UserError(
+        f"{len(messages):,} lines cannot be evaluated, and "
+        f"nothing was translated: {'; '.join(shown)}"
+    )
 
 
 def by_length(sources, translations, references, language):
@@ -200,8 +202,10 @@ def pair_of(result):
 
 
 def report(result):
-    sentences = f"{result['sentences']} sentences in {result['seconds']:.1f} s"
-    print(f"{pair_of(result)}, {result['split']}: {sentences}")
+    print(
+        f"{pair_of(result)}, {result['split']}: {result['sentences']} "
+        f"sentences in {result['seconds']:.1f} s"
+    )
     scores = result["scores"]
     for name, title in NAMES.items():
         print(f"  {title:<30} {scores[name]:5.1f}   {scores['signatures'][name]}")

@@ -49,5 +49,4 @@ def main(*, model: Path, to: OutputFolder):
         eos_id=translator.target.eos_id,
         files={f"{side}.spm": subwords.model for side, subwords in sides.items()},
     )
-    advice = "npformer export --help shows how a program translates with it"
-    print(f"{to} has the model; {advice}")
+    print(f"{to} has the model; npformer export --help shows how a program translates with it")

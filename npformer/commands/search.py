@@ -134,9 +134,11 @@ def load_encoder(model):
     loaded = load_of_others(model, "search")
     encoder = loaded.model
     if isinstance(encoder, Encoder) and encoder.task in ("classes", "numbers"):
-        reason = "whose vectors were trained for its outputs, not to compare meanings"
-        advice = "give the folder of a model without an output, such as models/minilm"
-        raise UserError(f"{model} holds a classifier, {reason}: {advice}")
+        raise UserError(
+            f"{model} holds a classifier, whose vectors were trained for its "
+            "outputs, not to compare meanings: give the folder of a model "
+            "without an output, such as models/minilm"
+        )
     return loaded
 
 
@@ -183,8 +185,9 @@ class Texts:
         if not path.is_dir():
             self.skip(without_text)
         elif without_text:
-            what = f"{len(without_text):,} of {len(files):,} files hold no text in UTF-8"
-            self.skipped.append(f"{path}: {what}")
+            self.skipped.append(
+                f"{path}: {len(without_text):,} of {len(files):,} files hold no text in UTF-8"
+            )
 
     def skip(self, messages):
         """Note messages about a file that was named, or about lines of a text."""

@@ -133,8 +133,9 @@ def main(
         leave out pairs with an empty line
     """
     if training.resume and preset:
-        reason = "a resumed training keeps the preset it was started with"
-        raise UsageError(f"argument --preset: {reason}")
+        raise UsageError(
+            "argument --preset: a resumed training keeps the preset it was started with"
+        )
     settings = settings | recipe
     texts = []
     if "data" in settings:

@@ -58,8 +58,7 @@ def main(
     """
     sentences = Lines(lines, file, "sentence")
     if n_best and n_best > search.beam_size:
-        expected = f"expected at most --beam {search.beam_size}"
-        raise UsageError(f"argument --n-best: {n_best}, {expected}")
+        raise UsageError(f"argument --n-best: {n_best}, expected at most --beam {search.beam_size}")
     ranks = ranks_for(sentences, attention)
     if ranks.size == 1 and not world().is_first:
         return 0

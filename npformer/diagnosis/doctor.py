@@ -115,8 +115,9 @@ def checked_batch(batch, more):
         expected = "expected one batch, a tuple of arrays such as (src, tgt), then options by name"
         raise TypeError(f"{arguments}, {expected}")
     if hasattr(batch, "shape"):
-        problem = f"batch is an array of shape {batch.shape}"
-        raise TypeError(f"{problem}, expected a tuple of arrays: batch=(x,)")
+        raise TypeError(
+            f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)"
+        )
     expected = "a tuple of arrays such as (src, tgt)"
     return tuple(check_instance("batch", batch, (tuple, list), expected))
 
@@ -179,8 +180,9 @@ class Answers:
                 findings.not_examined.insert(0, text)
                 findings.has_outputs = False
             else:
-                what = f"{'; '.join(questions)}: {why}"
-                findings.not_examined.append(f"not examined, which is no mistake: {what}")
+                findings.not_examined.append(
+                    f"not examined, which is no mistake: {'; '.join(questions)}: {why}"
+                )
         return findings
 
 

@@ -19,8 +19,7 @@ RECENT = 40  # steps that are compared
 def repetition(batches):
     """Whether the first batches differ."""
     if len({digest(batch) for batch in batches}) == 1:
-        message = f"the first {len(batches)} batches are the same"
-        yield sign("one batch again and again", message)
+        yield sign("one batch again and again", f"the first {len(batches)} batches are the same")
 
 
 def other_validation(batches, held_out, pad_id):
@@ -33,9 +32,11 @@ def other_validation(batches, held_out, pad_id):
         training = Frequencies(pad_id, [batch[which] for batch in batches])
         validation = Frequencies(pad_id, [on_host(batch[which]) for batch in held_out])
         if times := validation.surprise(training):
-            message = f"by their frequencies, entries of batch[{which}] are"
-            message += f" {times:.2g} times as surprising in the validation as in the"
-            yield sign("validation differs", f"{message} first {len(batches)} batches")
+            yield sign(
+                "validation differs",
+                f"by their frequencies, entries of batch[{which}] are {times:.2g} times as "
+                f"surprising in the validation as in the first {len(batches)} batches",
+            )
 
 
 def strangers(trainer, batch):
@@ -44,16 +45,20 @@ def strangers(trainer, batch):
     loss = mean_loss(trainer, trainer.params, [batch])
     other = mean_loss(trainer, trainer.params, [mixed])
     if other < 1.005 * loss:
-        message = f"the loss of a batch is {loss:.4g}, with the inputs of other rows {other:.4g}"
-        yield sign("rows do not match", message)
+        yield sign(
+            "rows do not match",
+            f"the loss of a batch is {loss:.4g}, with the inputs of other rows {other:.4g}",
+        )
 
 
 def other_targets(recent, earlier):
     """Whether the targets of the last steps are others than those before them."""
     if times := recent.surprise(earlier):
-        message = f"targets of the last {RECENT} steps are {times:.2g} times as"
-        message += " surprising as those before them, by their frequencies"
-        yield sign("rows in order", message)
+        yield sign(
+            "rows in order",
+            f"targets of the last {RECENT} steps are {times:.2g} times as "
+            "surprising as those before them, by their frequencies",
+        )
 
 
 # -- steps
@@ -65,8 +70,9 @@ def of_step(steps):
     if info.grad_norm == 0:
         yield sign("no gradient", "the norm of the whole gradient is 0")
     if len(steps) > 1 and info.lr == steps[-2].lr == 0:  # the last of a schedule may be 0
-        message = f"the rate is 0 since step {info.step - 1}: the schedule is over"
-        yield sign("rate too small", message)
+        yield sign(
+            "rate too small", f"the rate is 0 since step {info.step - 1}: the schedule is over"
+        )
 
 
 def of_validation(steps, validations, is_repeated):
@@ -86,8 +92,10 @@ def of_validation(steps, validations, is_repeated):
     is_worse = last > 1.05 * best and min(results[-3:]) > (best, best_step)
     if not is_worse or not loss < loss_before:
         return
-    message = f"val_loss is {last:.4g} now, and was {best:.4g} after step {best_step}"
-    message += f"; the loss in training fell from {loss_before:.4g} to {loss:.4g}"
+    message = (
+        f"val_loss is {last:.4g} now, and was {best:.4g} after step {best_step}; the "
+        f"loss in training fell from {loss_before:.4g} to {loss:.4g}"
+    )
     if is_repeated:
         yield sign("overfitting", message)
     elif last > 1.1 * loss:  # else both may be near what can be reached
@@ -133,5 +141,6 @@ def of_updates(info, parts):
     """Whether a step changes a part by much of its size."""
     for name, x in parts.items():
         if x.update > 0.25 * x.weights > 0:
-            message = f"step {info.step} changes {name} by {x.ratio:.2g} of its size"
-            yield sign("rate too large", message)
+            yield sign(
+                "rate too large", f"step {info.step} changes {name} by {x.ratio:.2g} of its size"
+            )

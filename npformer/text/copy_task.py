@@ -94,10 +94,11 @@ class CopyTask:
                 sequences.append(sequence)
                 if len(sequences) == size:
                     return self._pack(sequences)
-        lengths = f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}"
-        what = f"{size} {'held-out' if held_out else 'training'} sequences"
-        expected = "more symbols or longer sequences"
-        raise ValueError(f"{lengths}: there are not {what}; expected {expected}")
+        raise ValueError(
+            f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: there are "
+            f"not {size} {'held-out' if held_out else 'training'} sequences; "
+            "expected more symbols or longer sequences"
+        )
 
     def _pack(self, sequences):
         targets = [sequence[::-1] for sequence in sequences] if self.reverse else sequences

@@ -158,8 +158,9 @@ def batches(
     if pad_id is not None:
         pad_id = check_int("pad_id", pad_id, at_least=-LARGEST, at_most=LARGEST)
     if not arrays:
-        expected = "one or more, such as batches(x, y, size=32)"
-        raise ValueError(f"batches got no arrays, expected {expected}")
+        raise ValueError(
+            "batches got no arrays, expected one or more, such as batches(x, y, size=32)"
+        )
     columns = [_column(i, x, pad_id) for i, x in enumerate(arrays)]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
@@ -167,8 +168,9 @@ def batches(
     if lengths[0] == 0:
         raise ValueError("arrays have no rows, expected one or more")
     if drop_last and size > lengths[0]:
-        what = f"size={size} with {lengths[0]} rows and drop_last=True"
-        raise ValueError(f"{what}: there would be no batch")
+        raise ValueError(
+            f"size={size} with {lengths[0]} rows and drop_last=True: there would be no batch"
+        )
     return Batches(columns, size, epochs, seed, shuffle, drop_last, pad_id)
 
 
@@ -196,8 +198,9 @@ def _column(i, x, pad_id):
         return np.asarray(x)
     except ValueError as error:  # rows of different lengths, or arrays with different axes
         if pad_id is None:
-            unequal = f"{name} has rows of different lengths"
-            raise ValueError(f"{unequal}, expected pad_id=…, the id to pad them with") from error
+            raise ValueError(
+                f"{name} has rows of different lengths, expected pad_id=…, the id to pad them with"
+            ) from error
     return [_ids(f"{name}, row {n}", row) for n, row in enumerate(x)]
 
 

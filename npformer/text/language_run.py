@@ -124,8 +124,10 @@ class LanguageRun(TextRun):
     def finish_validation(self, record, is_shown):
         """Save the parameters of the best validation, and print its numbers."""
         if self.ranks.is_first:
-            bits = f"{record['bits_per_character']:.3f} bits per character"
-            say(f"step {record['step']}: {bits} of the held-out text")
+            say(
+                f"step {record['step']}: {record['bits_per_character']:.3f} bits "
+                "per character of the held-out text"
+            )
         super().finish_validation(record, is_shown=False)
 
     def evaluate(self):

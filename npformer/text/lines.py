@@ -41,8 +41,9 @@ def read_lines(path, refuse=None):
                 number += 1
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        what = f"{path}, after line {number}: {error}"
-        raise ValueError(f"{what}; expected a whole gzip file") from error
+        raise ValueError(
+            f"{path}, after line {number}: {error}; expected a whole gzip file"
+        ) from error
 
 
 def decoded(file, name, refuse=None):
@@ -67,8 +68,9 @@ def _lines(file, name):
     r"""Yield the lines, each with its end, which is \n alone, unlike those of str.splitlines."""
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
-            size = f"more than {LONGEST_LINE:,} bytes"
-            raise ValueError(f"{name} has a line of {size}, expected a text")
+            raise ValueError(
+                f"{name} has a line of more than {LONGEST_LINE:,} bytes, expected a text"
+            )
         yield line
 
 

@@ -74,8 +74,9 @@ class ParallelText:
                 collections.deque(sources, maxlen=0)
                 raise ValueError(is_empty(self.source, number))
         if n_kept == 0:
-            what = f"{self.source} and {self.target} have no pair of sentences"
-            raise ValueError(f"{what}, expected one per line")
+            raise ValueError(
+                f"{self.source} and {self.target} have no pair of sentences, expected one per line"
+            )
 
     def lines(self):
         """Yield the lines of both languages in turn, to learn a joint vocabulary from."""
@@ -140,8 +141,9 @@ class TokenBatches:
     def __post_init__(self):
         check_fields(self)
         if self.max_len > self.max_tokens:
-            expected = f"at most max_tokens={self.max_tokens}"
-            raise ValueError(f"max_len={self.max_len}, expected {expected}")
+            raise ValueError(
+                f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}"
+            )
         if hasattr(self.text, "__next__"):
             kind = type(self.text).__name__
             raise TypeError(f"text is a {kind}, which can be read only once: expected a list")
@@ -155,8 +157,9 @@ class TokenBatches:
                 n_batches += 1
                 yield after, src, tgt
             if not n_batches and place == Place(place.epoch):
-                limit = f"at most max_len={self.max_len} tokens"
-                raise ValueError(f"no pair of the text has {limit} on both sides")
+                raise ValueError(
+                    f"no pair of the text has at most max_len={self.max_len} tokens on both sides"
+                )
             place = Place(place.epoch + 1)
 
     def epoch(self, place):

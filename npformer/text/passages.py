@@ -40,9 +40,10 @@ class Text:
         of_held_out = "the held-out text, the last tenth of the text if none is given,"
         for name, ids in (("the text", self.ids), (of_held_out, self.held_out)):
             if len(ids) <= length:
-                expected = f"expected more than length={length}"
-                advice = "give a longer text, or a smaller length"
-                raise ValueError(f"{name} has {len(ids)} tokens, {expected}: {advice}")
+                raise ValueError(
+                    f"{name} has {len(ids)} tokens, expected more than "
+                    f"length={length}: give a longer text, or a smaller length"
+                )
 
     def batch(self, seed, step, size):
         """A batch of passages from random places, (ids (B, T+1),): a function of (seed, step)."""

@@ -33,8 +33,10 @@ class TextRun(Loop):
     def ranks_of_new(out, settings, ranks):
         """The ranks of a new training, which agree about it; raises if the folder has another."""
         if (Path(out) / LAST).exists():
-            advice = "continue it with --resume, or start another with a new --out"
-            raise ValueError(f"{out} holds a training: {advice}")
+            raise ValueError(
+                f"{out} holds a training: continue it with "
+                "--resume, or start another with a new --out"
+            )
         ranks = checked_ranks(ranks)
         ranks.agree(lambda: facts_of(out, settings))
         return ranks

@@ -39,8 +39,9 @@ def score(hypotheses, references, language):
     hypotheses = list(each_line("hypotheses", hypotheses))
     references = list(each_line("references", references))
     if len(hypotheses) != len(references):
-        what = f"{len(hypotheses)} hypotheses, {len(references)} references"
-        raise ValueError(f"{what}: expected equally many")
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses, {len(references)} references: expected equally many"
+        )
     if not hypotheses:
         raise ValueError("hypotheses and references are empty, expected one or more sentences")
     check_packages()
@@ -84,8 +85,10 @@ def _check_language(language):
         expected = "a code such as 'fr', where there is one"
         if language in codes:
             expected = repr(codes[language])
-        falls_back = "Moses' tokeniser has no rules for it and takes those of English"
-        warn(f"language={language!r}: {falls_back}; expected {expected}")
+        warn(
+            f"language={language!r}: Moses' tokeniser has no rules for it "
+            f"and takes those of English; expected {expected}"
+        )
 
 
 def check_packages():

@@ -70,11 +70,13 @@ class RunSettings(TrainingSettings):
         """The settings in the ``info`` of the checkpoint ``path``."""
         settings = info.get("settings")
         if not isinstance(settings, dict):
-            expected = "expected a dict; try another file"
-            raise CheckpointError(f"{path}: settings={settings!r:.60}, {expected}")
+            raise CheckpointError(
+                f"{path}: settings={settings!r:.60}, expected a dict; try another file"
+            )
         if unknown := sorted(settings.keys() - {field.name for field in fields(cls)}):
-            what = "has settings that this version of npformer does not know"
-            raise CheckpointError(f"{path} {what}: {unknown!s:.200}")
+            raise CheckpointError(
+                f"{path} has settings that this version of npformer does not know: {unknown!s:.200}"
+            )
         with refusing(path):
             return cls(**settings)
 
@@ -87,9 +89,10 @@ class RunSettings(TrainingSettings):
         begun |= {name: self.model.get(name) for name in of_model}
         for name, value in sorted((fixed | of_model).items()):
             if value != begun[name]:
-                advice = "leave it out, or start anew in another folder"
-                what = f"{name}={value!r}, but {path} was begun with {begun[name]!r}"
-                raise ValueError(f"{what}: {advice}")
+                raise ValueError(
+                    f"{name}={value!r}, but {path} was begun with {begun[name]!r}: leave "
+                    "it out, or start anew in another folder"
+                )
         return replace(self, **changes)
 
 
@@ -275,5 +278,7 @@ class LanguageSettings(RunSettings):
         if self.held_out is not None:
             self._make_texts("held_out")
         if unknown := self.model.keys() & {"name", "vocab", "max_len"}:
-            why = "which follow from the text and from length: leave them out"
-            raise ValueError(f"model has {sorted(unknown)}, {why}")
+            raise ValueError(
+                f"model has {sorted(unknown)}, which follow from the "
+                "text and from length: leave them out"
+            )

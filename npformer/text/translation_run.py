@@ -98,8 +98,9 @@ class TranslationRun(TextRun):
             raise FileNotFoundError(f"{error} to resume from: start without --resume") from error
         except CheckpointError as error:
             if snapshot := last_whole(path.parent):
-                whole = f"{snapshot} can still translate, but no training can resume from it"
-                raise CheckpointError(f"{error}; {whole}") from error
+                raise CheckpointError(
+                    f"{error}; {snapshot} can still translate, but no training can resume from it"
+                ) from error
             raise
         if not {"settings", "place", "validations", "n_logged"} <= info.keys():
             raise CheckpointError(f"{path} is not the checkpoint of a translation training")
@@ -123,8 +124,10 @@ class TranslationRun(TextRun):
         run.ranks.first(run.snapshots.set_damaged_aside)
         n_wanted = run.snapshots.n_wanted()
         if n_lacking := n_wanted - len(run.snapshots.chosen()):
-            what = f"{path.parent / SNAPSHOTS} lacks {n_lacking} of {n_wanted} to average"
-            say(f"{what}: the result averages the others")
+            say(
+                f"{path.parent / SNAPSHOTS} lacks {n_lacking} of {n_wanted} "
+                "to average: the result averages the others"
+            )
         return run
 
     def save_to(self, path):
@@ -152,10 +155,11 @@ class TranslationRun(TextRun):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
         self.ranks.first(lambda: self.translator.save(self.snapshots.path_of(record), record))
         if self.ranks.is_first:
-            loss = f"validation loss {record['val_loss']:.3f}"
-            bleu = f"BLEU {record['val_bleu']:.1f} cased"
-            lower = f"{record['val_bleu_lower']:.1f} lower-cased"
-            say(f"step {record['step']}: {loss}, {bleu}, {lower} (greedy)")
+            say(
+                f"step {record['step']}: validation loss "
+                f"{record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} cased, "
+                f"{record['val_bleu_lower']:.1f} lower-cased (greedy)"
+            )
 
     def finish(self):
         """Save the mean of the snapshots as the final model, and return its validation.
@@ -194,8 +198,9 @@ class TranslationRun(TextRun):
     def _check_pairs(self, text):
         """Read every pair, so that every error in them comes now."""
         if not sum(1 for _ in self._batches(text).epoch(Place())):
-            limit = f"at most max_len={self.settings.max_len} pieces"
-            raise ValueError(f"{text.source} has no pair of {limit}")
+            raise ValueError(
+                f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces"
+            )
 
     def _check_validation(self):
         self._check_pairs(self.validation)
@@ -231,8 +236,10 @@ def _check_progress(info):
     """Check how far a checkpoint says that a training is."""
     place = info["place"]
     if not isinstance(place, list) or len(place) != len(Place._fields):
-        expected = f"{len(Place._fields)} numbers: {', '.join(Place._fields)}"
-        raise ValueError(f"place={place!r:.60}, expected {expected}")
+        raise ValueError(
+            f"place={place!r:.60}, expected {len(Place._fields)} "
+            f"numbers: {', '.join(Place._fields)}"
+        )
     for name, value in zip(Place._fields, place, strict=True):
         check_int(name, value, at_least=0, at_most=LARGEST)
     check_facts(info)

@@ -173,8 +173,10 @@ class Translator:
         sources = self.source.encode(lines)
         for number, ids in enumerate(sources, start=first):
             if len(ids) >= self.model.max_len:
-                limit = f"expected fewer than {self.model.max_len}: divide it"
-                raise ValueError(f"line {number} has {len(ids)} pieces, {limit}")
+                raise ValueError(
+                    f"line {number} has {len(ids)} pieces, expected fewer "
+                    f"than {self.model.max_len}: divide it"
+                )
         return sources
 
     def check_file(self, path):
@@ -247,8 +249,9 @@ def result_in(folder):
     last = folder / LAST
     if last.exists() and not result.exists():
         load_translation(last)  # raises if it is another training, which has no such file
-        advice = f"its training has not ended; --resume it, or take {last}"
-        raise FileNotFoundError(f"there is no {result}: {advice}")
+        raise FileNotFoundError(
+            f"there is no {result}: its training has not ended; --resume it, or take {last}"
+        )
     return result
 
 
@@ -256,8 +259,10 @@ def load_translation(path):
     """The arrays and the ``info`` of a file; raises if it has no translation model."""
     arrays, info = load_checkpoint(path)
     if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
-        wanted = "expected a file written by train-translation or Translator.save"
-        raise CheckpointError(f"{path} holds no translation model, {wanted}")
+        raise CheckpointError(
+            f"{path} holds no translation model, expected a file "
+            "written by train-translation or Translator.save"
+        )
     return arrays, info
 
 

@@ -74,8 +74,9 @@ class Writer:
             check_tokenizer(tokens, model, isinstance(model, LanguageModel), "a language model")
             return cls(model, params, tokens, backend)
         if kind_of_file(path) == MISSING:
-            what = f"there is no checkpoint {path}, and no model that exists"
-            raise FileNotFoundError(f"{what}: {GETTING}")
+            raise FileNotFoundError(
+                f"there is no checkpoint {path}, and no model that exists: {GETTING}"
+            )
         if path.is_dir():
             path = path / (names[0] if names else LAST)
         arrays, info = load_checkpoint(path)
@@ -88,8 +89,9 @@ class Writer:
         if not len(ids):
             raise ValueError("the prompt is empty, expected one or more characters")
         if unknown := self.tokens.unknown(prompt):
-            why = "which is in no text of the training: leave it out"
-            raise ValueError(f"the prompt has {unknown!r:.40}, {why}")
+            raise ValueError(
+                f"the prompt has {unknown!r:.40}, which is in no text of the training: leave it out"
+            )
         return ids
 
     def write(self, prompt, *, n_tokens=200, seed=0, show=None, **options):
@@ -129,6 +131,8 @@ def model_in(arrays, info, path):
             raise ValueError(f"it holds no language model, but a {type(model).__name__}")
         tokens = tokens_in(arrays)
         if model.vocab != len(tokens):
-            what = f"the model has vocab={model.vocab}, its text {len(tokens)} tokens"
-            raise ValueError(f"{what}: expected the same")
+            raise ValueError(
+                f"the model has vocab={model.vocab}, its text "
+                f"{len(tokens)} tokens: expected the same"
+            )
     return model, tokens

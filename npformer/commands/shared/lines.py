@@ -53,8 +53,9 @@ def standard_input():
     without one.
     """
     if sys.stdin is None:
-        expected = "expected a text, or the name of a file, as an argument"
-        raise UserError(f"there is no standard input: {expected}")
+        raise UserError(
+            "there is no standard input: expected a text, or the name of a file, as an argument"
+        )
     return sys.stdin
 
 
@@ -88,8 +89,10 @@ def lines_of(path, refuse):
         nonlocal n_bad
         n_bad += 1
         if n_bad > BAD_LINES:
-            many = f"more than {BAD_LINES} lines one after another are not UTF-8"
-            raise UserError(f"{name_of(path)} is no text, and is read no further: {many}")
+            raise UserError(
+                f"{name_of(path)} is no text, and is read no further: more than "
+                f"{BAD_LINES} lines one after another are not UTF-8"
+            )
         refuse(message)
 
     try:

@@ -25,8 +25,9 @@ def output_file(text):
     """The type of an argument that names a file to write."""
     path = Path(text)
     if text == "-":
-        expected = "expected a file; /dev/stdout writes to standard output"
-        raise argparse.ArgumentTypeError(f"{text}, {expected}")
+        raise argparse.ArgumentTypeError(
+            f"{text}, expected a file; /dev/stdout writes to standard output"
+        )
     try:
         if path.is_dir():
             raise argparse.ArgumentTypeError(f"{text} is a folder, expected a file")
@@ -35,8 +36,9 @@ def output_file(text):
         if not _is_device(path):
             _try_to_write(Path(os.path.realpath(path)).parent)
     except OSError as error:
-        reason = f"{text} cannot be written: {error.strerror}"
-        raise argparse.ArgumentTypeError(f"{reason}; choose another file") from error
+        raise argparse.ArgumentTypeError(
+            f"{text} cannot be written: {error.strerror}; choose another file"
+        ) from error
     return path
 
 
@@ -47,8 +49,9 @@ def output_folder(text):
     try:
         _try_to_write(Path(text))
     except OSError as error:
-        reason = f"{text} cannot be written to: {error.strerror}"
-        raise argparse.ArgumentTypeError(f"{reason}; choose another folder") from error
+        raise argparse.ArgumentTypeError(
+            f"{text} cannot be written to: {error.strerror}; choose another folder"
+        ) from error
     return Path(text)
 
 
@@ -60,8 +63,9 @@ def picture_file(text):
 
     endings = Figure().canvas.get_supported_filetypes()
     if Path(text).suffix[1:].lower() not in endings:
-        expected = f"expected a name that ends with .{', .'.join(sorted(endings))}"
-        raise argparse.ArgumentTypeError(f"{text}, {expected}")
+        raise argparse.ArgumentTypeError(
+            f"{text}, expected a name that ends with .{', .'.join(sorted(endings))}"
+        )
     return output_file(text)
 
 

@@ -85,8 +85,7 @@ class TextTraining(Watching):
         its files.
         """
         if not self.resume and not settings.get(needed):
-            required = f"--{needed} (or --resume)"
-            raise UsageError(f"the following arguments are required: {required}")
+            raise UsageError(f"the following arguments are required: --{needed} (or --resume)")
         files = [self.out / name for name in (LAST, LOG, CURVES, *results)]
         refuse_overwriting([self.out, *files, *texts])
 
@@ -104,8 +103,9 @@ class TextTraining(Watching):
         ``limits`` are further options of ``run.train``.
         """
         n_steps = run.settings.steps
-        so_far = f"{run.trainer.n_steps} of {n_steps} steps done"
-        say(f"{what}, backend {run.trainer.ops.name}; {so_far}")
+        say(
+            f"{what}, backend {run.trainer.ops.name}; {run.trainer.n_steps} of {n_steps} steps done"
+        )
         if run.ranks.size > 1:
             say(f"{run.ranks}")
         self.prepare(run.trainer, run.next_batch, n_steps)
@@ -115,8 +115,10 @@ class TextTraining(Watching):
             run.train([stop, *watching], progress=not self.quiet, **limits)
         code = max(run.ranks.gather(stop.exit_code))  # a signal may have come to one rank alone
         if code:
-            saved = f"saved after step {run.trainer.n_steps}"
-            say(f"{Signals(code - 128).name}: {saved}; --resume continues from there")
+            say(
+                f"{Signals(code - 128).name}: saved after step "
+                f"{run.trainer.n_steps}; --resume continues from there"
+            )
         return code
 
     def seconds(self):
@@ -143,12 +145,12 @@ def saying_what_is_left():
     try:
         yield
     except KeyboardInterrupt:
-        file = "if there is a last.safetensors, --resume continues from there"
-        print_note(f"stopped at once; {file}")
+        print_note("stopped at once; if there is a last.safetensors, --resume continues from there")
         raise
     except NonFiniteError as error:
-        advice = "--resume would fail again: start a new training with another --out"
-        raise UserError(f"{error} {advice}") from error
+        raise UserError(
+            f"{error} --resume would fail again: start a new training with another --out"
+        ) from error
 
 
 @contextmanager
@@ -160,6 +162,8 @@ def saying_where_it_stopped(trainer, steps):
         yield
     except (KeyboardInterrupt, SystemExit):
         if trainer.ranks.is_first:
-            reached = f"stopped after step {trainer.n_steps:,} of {steps:,}"
-            say(f"{reached}; nothing was saved to go on from, but fewer --steps end sooner")
+            say(
+                f"stopped after step {trainer.n_steps:,} of {steps:,}; nothing was "
+                "saved to go on from, but fewer --steps end sooner"
+            )
         raise

@@ -18,8 +18,7 @@ def numbers(subject):
         deviation = float(x.std()) if x.size else 0.0
         if not np.isfinite(mean):
             n = (~np.isfinite(x)).sum()
-            message = f"{name}: {n} of {x.size} numbers are NaN or infinite"
-            yield sign("not finite", message)
+            yield sign("not finite", f"{name}: {n} of {x.size} numbers are NaN or infinite")
         elif x.dtype.kind == "f" and (deviation > 30 or abs(mean) > 10 * max(1, deviation)):
             far.append(f"{name}: mean {mean:.3g}, standard deviation {deviation:.3g}")
     if far:
@@ -62,8 +61,10 @@ def words_in_the_input(rows):
         return
     share = (ids == rows.targets)[rows.counted].mean()
     if share > 0.5:  # BERT leaves a tenth of the words to be predicted as they are
-        message = f"{share:.0%} of the words to be predicted are in their places in the input"
-        yield sign("answers in the input", message)
+        yield sign(
+            "answers in the input",
+            f"{share:.0%} of the words to be predicted are in their places in the input",
+        )
 
 
 def numbers_in_the_input(rows):
@@ -72,8 +73,10 @@ def numbers_in_the_input(rows):
     x = rows.inputs[0].reshape(len(rows.inputs[0]), -1)
     for answer in rows.targets.reshape(n, -1).T:
         if len(np.unique(answer)) > 7 and (x == answer[:, None]).all(axis=0).any():
-            message = "a number of each row of the input is what is to be predicted for this row"
-            yield sign("answers in the input", message)
+            yield sign(
+                "answers in the input",
+                "a number of each row of the input is what is to be predicted for this row",
+            )
             return
 
 
@@ -102,14 +105,18 @@ def padding(subject):
     x = subject.all_rows.inputs[0]
     mask = subject.all_rows.seen()
     if x.ndim > 2 and not mask.all() and np.ptp(x[mask]) == 0 < np.ptp(x[~mask]):
-        message = "the mask, True for what is seen, hides all numbers of the input that differ"
-        yield sign("padding inside", message)
+        yield sign(
+            "padding inside",
+            "the mask, True for what is seen, hides all numbers of the input that differ",
+        )
     for which in subject.interface.ids:
         words = is_word(subject.batch[which], pad_id)
         inside = (words[:, 1:] & ~words[:, :-1]).any(axis=1).mean()
         if inside:
-            place = f"in {inside:.0%} of rows of batch[{which}]"
-            yield sign("padding inside", f"{place}, pad_id={pad_id} is before a word")
+            yield sign(
+                "padding inside",
+                f"in {inside:.0%} of rows of batch[{which}], pad_id={pad_id} is before a word",
+            )
         yield from unknown_padding(subject, which)
 
 
@@ -128,8 +135,11 @@ def unknown_padding(subject, which):
     often = (lengths > 1).mean()
     if len(set(lengths)) > 2 and is_at_the_ends and often >= 0.25:
         share = lengths.sum() / ids[:, 1:].size
-        message = f"{often:.0%} of the rows end with several {filler}, {share:.0%} of all {kind}"
-        yield sign("padding counted", f"{message}; pad_id={subject.pad_id}")
+        yield sign(
+            "padding counted",
+            f"{often:.0%} of the rows end with several {filler}, "
+            f"{share:.0%} of all {kind}; pad_id={subject.pad_id}",
+        )
 
 
 def special_tokens(subject):
@@ -150,8 +160,7 @@ def begin_token(targets, bos_id):
     elif (targets[:, 1] == first).all():
         yield sign("begin token", f"all targets begin with {first} twice")
     elif bos_id not in (None, first):
-        message = f"all targets begin with {first}, and you decode with {bos_id=}"
-        yield sign("begin token", message)
+        yield sign("begin token", f"all targets begin with {first}, and you decode with {bos_id=}")
 
 
 def end_token(targets, pad_id, decoding):
@@ -167,9 +176,11 @@ def end_token(targets, pad_id, decoding):
     n_ends = (targets[:, 1:] == last).sum()  # the first token may be the same id
     is_cut = max_len is not None and max_len < longest
     if share < 0.6 or n_ends > 1.1 * n or eos_id not in (None, last) or is_cut:
-        message = f"{share:.0%} of {n} targets of up to {longest} tokens end with {last}"
-        message += f", which follows {n_ends} times in them; {eos_id=}, {max_len=}"
-        yield sign("end token", message)
+        yield sign(
+            "end token",
+            f"{share:.0%} of {n} targets of up to {longest} tokens end with {last}, "
+            f"which follows {n_ends} times in them; {eos_id=}, {max_len=}",
+        )
 
 
 def shift(subject):
@@ -180,5 +191,7 @@ def shift(subject):
     best = max(shares, key=shares.__getitem__, default=1)
     if shares and shares[best] > shares[1] + 0.2:
         token = f"token t{best:+d}" if best else "the input token t itself"
-        places = f"in {shares[best]:.0%} of all places"
-        yield sign("targets not shifted", f"target t is {token} {places}, not token t+1")
+        yield sign(
+            "targets not shifted",
+            f"target t is {token} in {shares[best]:.0%} of all places, not token t+1",
+        )

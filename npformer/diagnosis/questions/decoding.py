@@ -30,8 +30,10 @@ def cache(subject):
             y = subject.outputs([*sources, ids])
         off = np.abs(decoder.step(ids[:, t], parents) - y[:, t]).max()
         if not off <= TOLERANCE:
-            message = f"in step {t}, from rows {parents}, logits differ by {off:.2g} from the whole"
-            yield sign("cache differs", message)
+            yield sign(
+                "cache differs",
+                f"in step {t}, from rows {parents}, logits differ by {off:.2g} from the whole",
+            )
             return
 
 

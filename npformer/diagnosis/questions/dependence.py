@@ -36,8 +36,11 @@ def rows(subject):
     # Sums may be rounded otherwise in another place. The outputs of this row alone may all be near
     # 0, so that their rounding is compared with the largest output of all.
     if change > 1e-4 * np.abs(y).max():
-        message = f"the outputs of a row change by {change:.2g} with the other rows"
-        yield sign("rows leak", f"{message}, or its place among them")
+        yield sign(
+            "rows leak",
+            f"the outputs of a row change by {change:.2g} with "
+            "the other rows, or its place among them",
+        )
 
 
 # -- of tokens
@@ -52,8 +55,10 @@ def tokens(subject):
             continue
         share = change.reshape(len(places), -1).any(axis=1).mean()
         if share < 0.5:
-            message = f"only {share:.0%} of the tokens of batch[{which}] change an output"
-            yield sign("input ignored", message)
+            yield sign(
+                "input ignored",
+                f"only {share:.0%} of the tokens of batch[{which}] change an output",
+            )
 
 
 def tokens_before(subject, places, change):
@@ -63,14 +68,17 @@ def tokens_before(subject, places, change):
     before = np.where(distance < 0, change, 0)
     if before.any():
         token, output = np.unravel_index(before.argmax(), before.shape)
-        size = f"{before.max():.2g}"
-        message = f"output {output} changes by {size} with the later token {places[token]}"
+        message = (
+            f"output {output} changes by {before.max():.2g} with the later token {places[token]}"
+        )
         yield sign("later tokens leak", message)
     elif not change[distance == 0].all():
         yield sign("input ignored", "outputs do not depend on the newest token")
     elif not change[distance > 0].any():
-        message = "outputs do not depend on any token before the newest one"
-        message += "; if the model is meant to see one token, this is no mistake"
+        message = (
+            "outputs do not depend on any token before the newest one; if "
+            "the model is meant to see one token, this is no mistake"
+        )
         yield sign("input ignored", message, LIKELY)
     elif subject.is_new:  # heads that are trained may look at a few tokens alone
         yield from holes(places, change)
@@ -89,10 +97,13 @@ def holes(places, change):
     numbers = np.flatnonzero(is_abrupt & is_short)
     if len(numbers):
         k = numbers[0]
-        message = f"token {places[k]} changes no output after {last[k]}"
-        message += f", but another changes {reach.max()} after it"
-        message += ", as if positions and heads were mixed by a reshape without a transpose"
-        yield sign("input ignored", message, LIKELY)
+        yield sign(
+            "input ignored",
+            f"token {places[k]} changes no output after {last[k]}, but "
+            f"another changes {reach.max()} after it, as if positions and "
+            "heads were mixed by a reshape without a transpose",
+            LIKELY,
+        )
 
 
 def both_sides(subject):
@@ -111,8 +122,12 @@ def both_sides(subject):
     places, change = influence(subject, 0, encode)
     distance = np.arange(change.shape[1]) - places[:, None]
     if change[distance > 0].any() and not change[distance < 0].any():
-        message = "what the encoder computes for a token does not depend on later ones"
-        yield sign("input ignored", f"{message}, as with a causal mask", LIKELY)
+        yield sign(
+            "input ignored",
+            "what the encoder computes for a token does not "
+            "depend on later ones, as with a causal mask",
+            LIKELY,
+        )
 
 
 # -- of positions
@@ -128,9 +143,12 @@ def positions_or_tokens(subject):
         # It is 2 to 25 in new models of 1 to 12 layers; at 0.3, positions have ten times the
         # variance of tokens.
         if ratio < 0.3:
-            message = f"outputs change {ratio:.2g} times as much with the token of batch[{which}]"
-            message += " as with its position, as if positions were much larger than embeddings"
-            yield sign("input ignored", message, LIKELY)
+            yield sign(
+                "input ignored",
+                f"outputs change {ratio:.2g} times as much with the token of batch[{which}] as "
+                "with its position, as if positions were much larger than embeddings",
+                LIKELY,
+            )
 
 
 def variances(subject, which):
@@ -171,8 +189,9 @@ def order(subject):
         if subject.interface.is_by_position_of(which):
             change = change[places[-1]]  # others have other tokens before them
         if len(places) > 2 and is_other and not np.any(change):
-            message = f"tokens of batch[{which}] in the other order give the same output"
-            yield sign("no positions", message)
+            yield sign(
+                "no positions", f"tokens of batch[{which}] in the other order give the same output"
+            )
 
 
 # -- of padding
@@ -196,8 +215,10 @@ def padding(subject):
             padded = padded[:, : y.shape[1]]
         change = np.abs(padded - y)[real].max()
         if not change <= 1e-3 * np.abs(y[real]).max():
-            message = f"outputs change by {change:.2g} with more padding in batch[{which}]"
-            yield sign("padding leaks", message)
+            yield sign(
+                "padding leaks",
+                f"outputs change by {change:.2g} with more padding in batch[{which}]",
+            )
 
 
 # -- experiments

@@ -142,15 +142,17 @@ def by_parameter(subject):
     if subject.interface.compute:
         T = min(x.shape[1] for x in subject.inputs if x.ndim > 1)
         if T < 3:
-            few = f"the inputs have length {T}"
-            raise ValueError(f"{few}, and scores of so few tokens may have no gradient")
+            raise ValueError(
+                f"the inputs have length {T}, and scores of so few tokens may have no gradient"
+            )
     missing = units_without_gradient(subject.computed.grads)
     if missing:  # beside zeros, such as those with which an adapter begins, others may have one
         elsewhere = units_without_gradient(subject.grads_beside)
         for path, share in missing.items():
             if path in elsewhere:
-                message = f"{share:.0%} of the units of {path} get a gradient of exactly 0"
-                yield sign("no gradient", message)
+                yield sign(
+                    "no gradient", f"{share:.0%} of the units of {path} get a gradient of exactly 0"
+                )
 
 
 def units_without_gradient(grads):

@@ -28,8 +28,11 @@ def of_outputs(subject):
         return
     message = f"loss_and_grad gives {loss:.4g}, the outputs of the same rows {expected:.4g}"
     if each_row_agrees(subject):
-        reason = "rows are mixed, or sorted without their targets"
-        yield sign("loss differs", f"{message}, but each row alone agrees: {reason}")
+        yield sign(
+            "loss differs",
+            f"{message}, but each row alone agrees: rows are "
+            "mixed, or sorted without their targets",
+        )
         return
     nearest = min(wrong_losses(subject, expected), key=lambda wrong: abs(wrong.loss - loss))
     if agree(loss, nearest.loss, within=2e-4):
@@ -46,8 +49,9 @@ def check_comparable(subject):
     counted = subject.rows.counted
     n_targets = subject.computed.n_targets
     if subject.interface.causal is None and counted.sum() != n_targets:
-        n = f"loss_and_grad counts {n_targets} of {counted.size}"
-        raise ValueError(f"not known which targets count: {n}")
+        raise ValueError(
+            f"not known which targets count: loss_and_grad counts {n_targets} of {counted.size}"
+        )
 
 
 def check_known(subject):
@@ -131,12 +135,16 @@ def divided(subject):
     elif not np.allclose(first, 0.5, atol=0.01):
         again = ratios_of_twice(subject, before)
         if np.allclose(first, again, rtol=1e-4):
-            message = f"with twice the n_tokens, the loss is {first.loss:.2g} times as large"
-            message += f", the gradient {first.gradient:.2g} times, not 0.5"
+            message = (
+                f"with twice the n_tokens, the loss is {first.loss:.2g} times as "
+                f"large, the gradient {first.gradient:.2g} times, not 0.5"
+            )
             yield sign("n_tokens ignored", message)
         else:
-            message = f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times"
-            message += f" the first loss, {first.gradient:.4g} and {again.gradient:.4g} times"
+            message = (
+                f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times the "
+                f"first loss, {first.gradient:.4g} and {again.gradient:.4g} times"
+            )
             yield sign("not repeatable", f"{message} its gradient")
     yield from count(subject)
 
@@ -177,8 +185,10 @@ def dropout(subject):
             subject.loss_of(dropout_key=2),
         }
         if len(losses) < 3:
-            message = f"dropout={rate:g}, but losses with other keys, or none, are equal"
-            yield sign("dropout has no effect", message)
+            yield sign(
+                "dropout has no effect",
+                f"dropout={rate:g}, but losses with other keys, or none, are equal",
+            )
 
 
 # -- at the start
@@ -247,8 +257,10 @@ def after_training(subject):
     # better than chance, has learned something else.
     if batch.loss < 1.1 * chance or batch.excess < excess_of_new(subject, rows):
         return
-    message = f"the loss of the batch is {batch.loss:.3g}"
-    message += f"; the frequencies of the targets alone give {chance:.3g}"
+    message = (
+        f"the loss of the batch is {batch.loss:.3g}; the "
+        f"frequencies of the targets alone give {chance:.3g}"
+    )
     if n_answers:
         message += f", and the model expects {batch.expected:.2g}"
     is_new_training = subject.trainer is not None and subject.trainer.n_steps == 0

@@ -28,9 +28,11 @@ def shifted_rows(x, y):
     k = fits.argmax()
     second, most = np.sort(np.abs(fits))[-2:]
     if fits[0] < 3 and most > max(8, 2.5 * second) and fits[k] == most:
-        message = f"target i fits the tokens of row i+{k} of the input by {most:.0f} standard"
-        message += f" deviations above chance, those of row i by {fits[0]:.1f}"
-        return f"{message}: a row may be missing in one of both"
+        return (
+            f"target i fits the tokens of row i+{k} of the input by "
+            f"{most:.0f} standard deviations above chance, those of row i by "
+            f"{fits[0]:.1f}: a row may be missing in one of both"
+        )
     return None
 
 
@@ -78,10 +80,10 @@ def shuffled_rows(x, y, pad_id):
     share = np.mean([a == b for a, b in rows])
     of_others = np.mean([often[b] > (a == b) for a, b in rows])
     if of_others > 0.5 > 2 * share:
-        others = (
-            f"{of_others:.0%} of the targets have exactly the words of the input of another row"
+        return (
+            f"{of_others:.0%} of the targets have exactly the words of the "
+            f"input of another row, {share:.0%} those of their own"
         )
-        return f"{others}, {share:.0%} those of their own"
     return None
 
 

@@ -72,8 +72,10 @@ def scores(subject):
     # It is 0.3 to 1 in new models of 1 to 6 layers; without a scale, that times the root of a
     # head's width.
     if spread > 1.5:
-        message = f"in a softmax, the scores of a query have a standard deviation of {spread:.2g}"
-        yield sign("scale of scores", message)
+        yield sign(
+            "scale of scores",
+            f"in a softmax, the scores of a query have a standard deviation of {spread:.2g}",
+        )
 
 
 def spread_of_scores(weights):

@@ -34,8 +34,10 @@ def one_batch(subject):
         last = loss_after_steps(subject, rate * usual, n_steps, enough)
         if last < enough:
             return
-    message = f"in {n_steps} steps on a few rows, the loss goes from {loss:.3g} to {last:.3g}"
-    yield sign("one batch is not learned", message)
+    yield sign(
+        "one batch is not learned",
+        f"in {n_steps} steps on a few rows, the loss goes from {loss:.3g} to {last:.3g}",
+    )
 
 
 def loss_of_the_learned(subject):
@@ -119,8 +121,9 @@ def stale(subject):
     arrays = arrays_by_path(subject.original_params)
     paths = [path for path, x in arrays.items() if not np.array_equal(x, current[path])]
     if paths:
-        message = f"{len(paths)} arrays differ from the trainer's, such as {paths[0]}"
-        yield sign("stale parameters", message)
+        yield sign(
+            "stale parameters", f"{len(paths)} arrays differ from the trainer's, such as {paths[0]}"
+        )
 
 
 def direction(first):
@@ -146,8 +149,10 @@ def rate(subject, first):
     early = max(rates[:10])
     ratios = [relative_change(move) for move in first if move.x.ndim > 1 and move.gradient.any()]
     ratio = float(np.median(ratios or [0.01]))
-    message = f"with the largest rate, {highest:.3g}, a first step changes weights by {ratio:.2g}"
-    message += f" times their size; {better(highest, ratio)}"
+    message = (
+        f"with the largest rate, {highest:.3g}, a first step changes weights by "
+        f"{ratio:.2g} times their size; {better(highest, ratio)}"
+    )
     has_warmup = rates[0] < highest / 3  # after which steps may be larger
     least = 1e-4 if subject.is_new else 1e-6  # small steps may be wanted after a training
     if ratio > (0.2 if has_warmup else 0.1):
@@ -183,13 +188,16 @@ def schedule(optimizer, n_steps, n_made):
     highest = max(rates_of(optimizer))
     end = steps[np.searchsorted(spent, 0.99 * spent[-1])]
     if end < n / 2 or (n > 9 and spent[-1] == spent[-3]):
-        message = f"of all rates up to step {n}, 99% are spent by step {end}"
-        message += ", as if `total`, or a decay, were in epochs"
+        message = (
+            f"of all rates up to step {n}, 99% are spent by step "
+            f"{end}, as if `total`, or a decay, were in epochs"
+        )
         yield sign("rate too small", message)
     elif n_steps and n > 99 and rates.max() < highest / 4:  # fewer are a trial
-        message = f"up to step {n}, the last, no rate is above {rates.max():.2g}"
-        message += f", and it rises to {highest:.2g} later"
-        message += ", as if `warmup` were longer than the training"
+        message = (
+            f"up to step {n}, the last, no rate is above {rates.max():.2g}, and it rises to "
+            f"{highest:.2g} later, as if `warmup` were longer than the training"
+        )
         yield sign("rate too small", message)
 
 
@@ -239,5 +247,8 @@ def unusual(subject, first):
     for name, is_unusual in are_unusual.items():
         if is_unusual:
             value = getattr(optimizer, name, getattr(training, name, None))
-            message = f"the gradient has the norm {length:.2g}, and entries near {usual:.1g}"
-            yield sign("unusual setting", f"{name}={value}; {message}")
+            yield sign(
+                "unusual setting",
+                f"{name}={value}; the gradient has the norm "
+                f"{length:.2g}, and entries near {usual:.1g}",
+            )
