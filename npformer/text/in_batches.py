@@ -186,14 +186,17 @@ def _column(i, x, pad_id):
         if not x.shape:
             raise ValueError(f"{name} has no axis, expected rows")
         if x.dtype.kind == "O":
-            advice = "give rows of different lengths in a list"
-            raise TypeError(f"{name} has dtype object, expected numbers; {advice}")
+            raise TypeError(
+                f"{name} has dtype object, expected numbers; "
+                "give rows of different lengths in a list"
+            )
         return x
     if not isinstance(x, (list, tuple)):
         raise TypeError(f"{name} is {kind}, {expected}")
     if isinstance(x, tuple) and any(np.ndim(part) > 1 for part in x if hasattr(part, "shape")):
-        advice = "unpack it, as in batches(*arrays, size=…)"
-        raise TypeError(f"{name} is a tuple of arrays, {expected}: {advice}")
+        raise TypeError(
+            f"{name} is a tuple of arrays, {expected}: unpack it, as in batches(*arrays, size=…)"
+        )
     try:
         return np.asarray(x)
     except ValueError as error:  # rows of different lengths, or arrays with different axes

@@ -271,8 +271,11 @@ def check_subwords(model, source, target):
     sides = ("source", source, model.src_vocab), ("target", target, model.tgt_vocab)
     for side, subwords, size in sides:
         if len(subwords) != size:
-            expected = f"as many as the model's vocabulary, {size}"
-            raise ValueError(f"{side} has {len(subwords)} pieces, expected {expected}")
+            raise ValueError(
+                f"{side} has {len(subwords)} pieces, "
+                f"expected as many as the model's vocabulary, {size}"
+            )
         if subwords.pad_id != model.pad_id:
-            expected = f"that of the model, {model.pad_id}"
-            raise ValueError(f"{side} has pad_id={subwords.pad_id}, expected {expected}")
+            raise ValueError(
+                f"{side} has pad_id={subwords.pad_id}, expected that of the model, {model.pad_id}"
+            )

@@ -68,18 +68,19 @@ def tokens_before(subject, places, change):
     before = np.where(distance < 0, change, 0)
     if before.any():
         token, output = np.unravel_index(before.argmax(), before.shape)
-        message = (
-            f"output {output} changes by {before.max():.2g} with the later token {places[token]}"
+        yield sign(
+            "later tokens leak",
+            f"output {output} changes by {before.max():.2g} with the later token {places[token]}",
         )
-        yield sign("later tokens leak", message)
     elif not change[distance == 0].all():
         yield sign("input ignored", "outputs do not depend on the newest token")
     elif not change[distance > 0].any():
-        message = (
+        yield sign(
+            "input ignored",
             "outputs do not depend on any token before the newest one; if "
-            "the model is meant to see one token, this is no mistake"
+            "the model is meant to see one token, this is no mistake",
+            LIKELY,
         )
-        yield sign("input ignored", message, LIKELY)
     elif subject.is_new:  # heads that are trained may look at a few tokens alone
         yield from holes(places, change)
 

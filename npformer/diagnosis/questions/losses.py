@@ -130,22 +130,21 @@ def divided(subject):
     before = norm(subject.computed.grads)
     first = ratios_of_twice(subject, before)
     if norm(subject.computed.grads) != before:
-        message = "a gradient is another one after the next call"
-        yield sign("gradients overwritten", message)
+        yield sign("gradients overwritten", "a gradient is another one after the next call")
     elif not np.allclose(first, 0.5, atol=0.01):
         again = ratios_of_twice(subject, before)
         if np.allclose(first, again, rtol=1e-4):
-            message = (
+            yield sign(
+                "n_tokens ignored",
                 f"with twice the n_tokens, the loss is {first.loss:.2g} times as "
-                f"large, the gradient {first.gradient:.2g} times, not 0.5"
+                f"large, the gradient {first.gradient:.2g} times, not 0.5",
             )
-            yield sign("n_tokens ignored", message)
         else:
-            message = (
-                f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times the "
-                f"first loss, {first.gradient:.4g} and {again.gradient:.4g} times"
+            yield sign(
+                "not repeatable",
+                f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times the first "
+                f"loss, {first.gradient:.4g} and {again.gradient:.4g} times its gradient",
             )
-            yield sign("not repeatable", f"{message} its gradient")
     yield from count(subject)
 
 
@@ -203,13 +202,14 @@ def at_the_start(subject):
     if not np.isfinite(loss):
         yield sign("not finite", f"the loss is {loss}")
     elif tree.not_finite(grads):
-        message = f"the gradient holds NaN or infinity, the loss is {loss:.4g}"
-        yield sign("not finite", message)
+        yield sign("not finite", f"the gradient holds NaN or infinity, the loss is {loss:.4g}")
     elif subject.is_new and (n_answers or 0) > 1:
         least, most = usual_losses(subject)
         if not least < loss < most:
-            message = f"the first loss is {loss:.3g}, ln {n_answers} = {np.log(n_answers):.3g}"
-            yield sign("start far from ln V", message)
+            yield sign(
+                "start far from ln V",
+                f"the first loss is {loss:.3g}, ln {n_answers} = {np.log(n_answers):.3g}",
+            )
 
 
 def usual_losses(subject):

@@ -132,12 +132,12 @@ def direction(first):
         if not gradient.any():
             continue
         if not change.any():
-            message = f"{path} has a gradient, and a step does not change it"
-            yield sign("wrong update", message)
+            yield sign("wrong update", f"{path} has a gradient, and a step does not change it")
             return
         if np.vdot(gradient, change) > 0:
-            message = f"a step changes {path} along its gradient, so that the loss rises"
-            yield sign("wrong update", message)
+            yield sign(
+                "wrong update", f"a step changes {path} along its gradient, so that the loss rises"
+            )
             return
 
 
@@ -188,17 +188,17 @@ def schedule(optimizer, n_steps, n_made):
     highest = max(rates_of(optimizer))
     end = steps[np.searchsorted(spent, 0.99 * spent[-1])]
     if end < n / 2 or (n > 9 and spent[-1] == spent[-3]):
-        message = (
+        yield sign(
+            "rate too small",
             f"of all rates up to step {n}, 99% are spent by step "
-            f"{end}, as if `total`, or a decay, were in epochs"
+            f"{end}, as if `total`, or a decay, were in epochs",
         )
-        yield sign("rate too small", message)
     elif n_steps and n > 99 and rates.max() < highest / 4:  # fewer are a trial
-        message = (
+        yield sign(
+            "rate too small",
             f"up to step {n}, the last, no rate is above {rates.max():.2g}, and it rises to "
-            f"{highest:.2g} later, as if `warmup` were longer than the training"
+            f"{highest:.2g} later, as if `warmup` were longer than the training",
         )
-        yield sign("rate too small", message)
 
 
 def expected_steps(optimizer, n_made):
