@@ -15,6 +15,12 @@ def originals(tmp_path_factory):
 
 
 @pytest.fixture
+def new(tmp_path):
+    """The path of a folder that is not there yet."""
+    return tmp_path / "new"
+
+
+@pytest.fixture
 def copy(originals, tmp_path):
     """``copy(name)`` copies one of them, to be changed."""
 

@@ -25,9 +25,20 @@ def rows_of(name):
     return tomllib.loads(text)["row"]
 
 
+def read(path):
+    """What a JSON file holds."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def save_new(path, model, tokenizer=None, **names):
+    """Save a model with its first parameters. Returns its folder."""
+    pretrained.save(path, model, model.init(0), tokenizer, **names)
+    return path
+
+
 def edit(path, *removed, **values):
     """Change values of a JSON file, which may be new, and remove others by their keys."""
-    about = (json.loads(path.read_text()) if path.exists() else {}) | values
+    about = (read(path) if path.exists() else {}) | values
     path.write_text(json.dumps({key: x for key, x in about.items() if key not in removed}))
 
 

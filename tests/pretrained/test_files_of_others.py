@@ -1,6 +1,5 @@
 """What people report of other people's files: each is read as its library reads it, or named."""
 
-import json
 import sys
 import warnings
 from dataclasses import replace
@@ -25,6 +24,7 @@ from tests.pretrained.folders import (  # noqa: E402
     configure,
     edit,
     gguf_file,
+    read,
     refused,
     warned,
     warned_of_key,
@@ -285,7 +285,7 @@ def test_another_forced_end_is_saved_in_generation_config_json(marian, has_token
     for forced in (None, 7):
         changed = replace(model, forced_eos_id=forced)
         pretrained.save(marian, changed, params, tokenizer if has_tokenizer else None)
-        about = json.loads((marian / "generation_config.json").read_text())
+        about = read(marian / "generation_config.json")
         assert about == {"max_length": 9, "forced_eos_token_id": forced}
         assert pretrained.load(marian)[0] == changed
 
@@ -295,7 +295,7 @@ def test_a_forced_end_is_saved_where_generation_config_json_is_empty(marian):
     pretrained.save(marian, model, params_of("marian"), small_tokenizer())
     (marian / "generation_config.json").write_text("{}")
     pretrained.save(marian, model, params_of("marian"))
-    about = json.loads((marian / "generation_config.json").read_text())
+    about = read(marian / "generation_config.json")
     assert about == {"forced_eos_token_id": 2}
     assert pretrained.load(marian)[0].forced_eos_id == 2
 

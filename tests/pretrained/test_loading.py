@@ -40,8 +40,10 @@ from tests.pretrained.folders import (  # noqa: E402
     configure,
     edit,
     gguf_file,
+    read,
     refused,
     rows_of,
+    save_new,
     without_tokenizer,
     write_byte_pairs,
 )
@@ -83,7 +85,7 @@ def test_a_gguf_file_has_the_parameters_of_a_llama(originals):
 def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
     model, params, tokenizer = pretrained.load(originals["llama.gguf"])
     pretrained.save(tmp_path / "saved", model, params, tokenizer)
-    saved = json.loads((tmp_path / "saved/tokenizer.json").read_text(encoding="utf-8"))
+    saved = read(tmp_path / "saved/tokenizer.json")
     whole = json.loads(tokenizer.tokenizer.to_str())  # as the library writes it
     assert saved.keys() == whole.keys()
     assert saved["model"].keys() == whole["model"].keys()
@@ -150,21 +152,21 @@ def test_a_marian_has_a_tokenizer_of_two_languages(copy, tmp_path):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_marian_that_was_trained_begins_translations_as_before(tmp_path, tied):
+def test_a_marian_that_was_trained_begins_translations_as_before(new, tied):
     model = replace(MODELS["marian"], tie_embeddings=tied)
     params = model.init(0)
     src, tgt = np.array([[3, 4, 5, 6]]), np.array([[model.tgt_vocab - 1, 7, 8]])
     message = r"left out, as the begin token, but its output\.bias is 0, expected -10000"
-    refuses(ValueError, message, pretrained.save, tmp_path / "new", model, params)
+    refuses(ValueError, message, pretrained.save, new, model, params)
     params["output"]["bias"][-1] = -9999
-    pretrained.save(tmp_path / "new", model, params)
-    again, theirs, _ = pretrained.load(tmp_path / "new")
+    pretrained.save(new, model, params)
+    again, theirs, _ = pretrained.load(new)
     wanted = model.logits(params, src, tgt)[..., model.pad_id + 1 : -1]
     assert_allclose(again.logits(theirs, src, tgt)[..., model.pad_id + 1 : -1], wanted, rtol=1e-6)
 
 
 def test_a_gpt2_of_older_files_has_all_its_pairs(gpt2):
-    about = json.loads((gpt2 / "tokenizer.json").read_text())["model"]
+    about = read(gpt2 / "tokenizer.json")["model"]
     size = len(about["vocab"])
     pairs = "".join(f"{a} {b}\n" for a, b in [*about["merges"], "##"])
     write_byte_pairs(without_tokenizer(gpt2), [*about["vocab"], "##", "<|endoftext|>"], pairs)
@@ -179,28 +181,28 @@ def test_a_token_that_only_the_settings_name_ends_a_text(gpt2):
     assert pretrained.load(gpt2)[2].eos_id == 7
 
 
-def test_of_one_label_a_number_is_predicted(tmp_path):
+def test_of_one_label_a_number_is_predicted(new):
     model = replace(MODELS["bert"], task="classes", n_outputs=1, pooler=True, pooling="first")
-    pretrained.save(tmp_path / "new", model, model.init(0))
-    assert pretrained.load(tmp_path / "new")[0].task == "classes"
-    configure(tmp_path / "new", "problem_type")
-    assert pretrained.load(tmp_path / "new")[0].task == "numbers"
+    save_new(new, model)
+    assert pretrained.load(new)[0].task == "classes"
+    configure(new, "problem_type")
+    assert pretrained.load(new)[0].task == "numbers"
 
 
-def test_one_class_of_tokens_is_no_number(tmp_path):
+def test_one_class_of_tokens_is_no_number(new):
     model = replace(MODELS["bert"], task="classes", n_outputs=1, pooling="none")
-    pretrained.save(tmp_path / "new", model, model.init(0))
+    save_new(new, model)
     for problem in (None, "regression"):  # of which the class of transformers takes no notice
-        configure(tmp_path / "new", problem_type=problem)
-        assert pretrained.load(tmp_path / "new")[0].task == "classes"
+        configure(new, problem_type=problem)
+        assert pretrained.load(new)[0].task == "classes"
 
 
-def test_padding_that_would_be_read_as_the_end_of_a_text_is_not_saved(tmp_path):
+def test_padding_that_would_be_read_as_the_end_of_a_text_is_not_saved(new):
     model, tokenizer = MODELS["gpt2"], small_tokenizer()
     ended = replace(model, pad_id=tokenizer.eos_id)
     message = f"pad_id={tokenizer.eos_id} is the tokenizer's end token"
-    refuses(ValueError, message, pretrained.save, tmp_path / "new", ended, ended.init(0), tokenizer)
-    pretrained.save(tmp_path / "new", replace(model, pad_id=None), model.init(0), tokenizer)
+    refuses(ValueError, message, save_new, new, ended, tokenizer)
+    pretrained.save(new, replace(model, pad_id=None), model.init(0), tokenizer)
 
 
 def test_the_end_that_is_forced_is_that_of_the_file(copy):
@@ -403,9 +405,9 @@ def test_safetensors_that_share_their_bytes_are_refused(gpt2):
 
 
 def test_what_is_none_in_a_model_is_a_number_for_transformers(originals):
-    config = json.loads((originals["llama"] / "config.json").read_text())
+    config = read(originals["llama"] / "config.json")
     assert (config["rms_norm_eps"], config["attention_dropout"]) == (1e-6, 0.0)
-    config = json.loads((originals["gpt2"] / "config.json").read_text())
+    config = read(originals["gpt2"] / "config.json")
     assert (config["layer_norm_epsilon"], config["attn_pdrop"]) == (1e-5, 0.0)
 
 
@@ -451,7 +453,7 @@ def is_not_saved(name, settings, reason):
     model = replace(SAVED[name], **settings)
     names = NAMES if name == "of PyTorch" else None
     message = re.escape(reason)
-    refuses(ValueError, message, pretrained.save, "nowhere", model, model.init(0), names=names)
+    refuses(ValueError, message, save_new, "nowhere", model, names=names)
 
 
 @pytest.mark.parametrize("row", rows_of("not_saved"), ids=lambda row: row["reason"])
@@ -476,7 +478,7 @@ def test_another_model_or_other_parameters_are_not_saved():
 
 def test_a_state_dict_with_two_tables_is_not_read_as_one(tmp_path):
     path = tmp_path / "state.safetensors"
-    pretrained.save(path, OF_PYTORCH, OF_PYTORCH.init(0), names=NAMES)
+    save_new(path, OF_PYTORCH, names=NAMES)
     tensors = load_file(path)
     state = {name: x for name, x in tensors.items() if name.startswith("encoder.")}
     state |= {"table.weight": tensors["tgt.weight"], "out.weight": tensors["out.weight"]}
@@ -507,7 +509,7 @@ def test_a_module_that_is_named_twice_is_read_twice_and_saved_if_both_are_equal(
 
 def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):
     path = tmp_path / "state.safetensors"
-    pretrained.save(path, OF_PYTORCH, OF_PYTORCH.init(0), names=NAMES)
+    save_new(path, OF_PYTORCH, names=NAMES)
     assert pretrained.load(path, names=NAMES, n_heads=4, norm="pre")[0].n_heads == 4
     assert "do not show the number of heads: give n_heads=…" in refused(path, names=NAMES)
 

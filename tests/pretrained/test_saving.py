@@ -25,6 +25,7 @@ from npformer.reference import softmax
 from npformer.text import Writer
 from npformer.tokens import Characters, Pieces, Subwords
 from npformer.training import CheckpointError
+from tests.pretrained.folders import read, save_new
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 
 OLDER, NEWER = MODELS["gpt2"], replace(MODELS["gpt2"], d_ff=20)
@@ -35,7 +36,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs folders that c
 def folder(tmp_path):
     """A folder with a model and a file of a person."""
     folder = tmp_path / "models" / "mine"
-    pretrained.save(folder, OLDER, OLDER.init(0))
+    save_new(folder, OLDER)
     (folder / "README.md").write_text("Mine.")
     return folder
 
@@ -51,7 +52,7 @@ NO_SPACE = "could not be saved: .*No space left"
 
 
 def save_newer(path, tokenizer=None):
-    pretrained.save(path, NEWER, NEWER.init(0), tokenizer)
+    save_new(path, NEWER, tokenizer)
 
 
 def without_exchange(monkeypatch, number=errno.EINVAL):
@@ -173,7 +174,7 @@ def test_a_link_to_a_folder_stays_a_link(folder, tmp_path):
 
 def test_new_files_have_the_permissions_of_any_new_file(tmp_path):
     (tmp_path / "other").touch()
-    pretrained.save(tmp_path / "new", OLDER, OLDER.init(0))
+    save_new(tmp_path / "new", OLDER)
     modes = {path.stat().st_mode for path in [tmp_path / "other", *(tmp_path / "new").iterdir()]}
     assert len(modes) == 1
 
@@ -202,13 +203,13 @@ def test_a_tokenizer_without_files_is_refused(tmp_path):
     pytest.importorskip("sentencepiece")
     expected = "expected one that npformer.pretrained.load has returned, Characters or Pieces"
     message, tokenizer = f"tokenizer is a Subwords, {expected}", Subwords.learn(LINES, size=32)
-    refuses(TypeError, message, pretrained.save, tmp_path, OLDER, OLDER.init(0), tokenizer)
+    refuses(TypeError, message, save_new, tmp_path, OLDER, tokenizer)
 
 
 @pytest.mark.parametrize("kind", ["characters", "pieces"])
 def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     pytest.importorskip("sentencepiece")
-    pretrained.save(folder, OLDER, OLDER.init(0), small_tokenizer())  # which is replaced
+    save_new(folder, OLDER, small_tokenizer())  # which is replaced
     lines = LINES + ["two\r\nlines, é 日本"]
     text = "\n".join(LINES)
     tokens = Characters("\n".join(lines))
@@ -217,7 +218,7 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     newer = replace(NEWER, vocab=len(tokens))
     message = "npformer alone reads its tokenizer, the library transformers does not"
     with pytest.warns(UserWarning, match=message):
-        pretrained.save(folder, newer, newer.init(0), tokens)
+        save_new(folder, newer, tokens)
     assert_holds(folder, newer)
     model, params, again = pretrained.load(folder)
     assert again.files == tokens.files
@@ -228,17 +229,17 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     assert len({writer.write("a man", n_tokens=3) for writer in writers}) == 1
     message = "the tokenizer has no template of a chat"
     refuses(ValueError, message, Chat(model, params, again).answer, "a man")
-    pretrained.save(folder, OLDER, OLDER.init(0), small_tokenizer())
+    save_new(folder, OLDER, small_tokenizer())
     assert pretrained.load(folder)[2].files == small_tokenizer().files
 
 
 @pytest.mark.filterwarnings("ignore:npformer alone reads its tokenizer")
-def test_characters_are_those_of_a_classifier_too(tmp_path):
+def test_characters_are_those_of_a_classifier_too(new):
     tokens = Characters("abc ")
     model = replace(MODELS["bert"], **CLASSES, n_outputs=2, vocab=len(tokens), pad_id=None)
     params = model.init(0)
-    pretrained.save(tmp_path / "new", model, params, tokens)
-    loaded = pretrained.load(tmp_path / "new")
+    pretrained.save(new, model, params, tokens)
+    loaded = pretrained.load(new)
     with pytest.warns(UserWarning, match="1 of 2 sentences have more than 16 tokens: cut"):
         found = class_probabilities(*loaded, ["ab", "abc " * 9])
     for row, text in zip(found, ("ab", ("abc " * 9)[:16]), strict=True):
@@ -252,26 +253,26 @@ def test_a_damaged_file_of_tokens_is_named(folder):
     refuses(CheckpointError, message, pretrained.load, folder)
 
 
-def test_two_labels_of_one_name_are_two_classes(tmp_path):
+def test_two_labels_of_one_name_are_two_classes(new):
     model = replace(MODELS["bert"], **CLASSES, n_outputs=3, labels=("no", "yes", "no"))
-    pretrained.save(tmp_path / "new", model, model.init(0))
-    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    save_new(new, model)
+    config = read(new / "config.json")
     assert config["id2label"] == {"0": "no", "1": "yes", "2": "no"}
     assert config["label2id"] == {"no (0)": 0, "yes (1)": 1, "no (2)": 2}
-    assert pretrained.load(tmp_path / "new")[0].labels == model.labels
+    assert pretrained.load(new)[0].labels == model.labels
 
 
 @pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
-def test_an_xlm_roberta_is_saved_as_one(tmp_path, name):
-    model, path = MODELS["roberta"], tmp_path / "new"
-    pretrained.save(path, model, model.init(0), small_tokenizer())
-    config = json.loads((path / "config.json").read_text())
+def test_an_xlm_roberta_is_saved_as_one(new, name):
+    model, path = MODELS["roberta"], new
+    save_new(path, model, small_tokenizer())
+    config = read(path / "config.json")
     title = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}[name]
     task = config["architectures"][0].removeprefix("Roberta")
     config |= {"model_type": name, "architectures": [f"{title}{task}"]}
     (path / "config.json").write_text(json.dumps(config))
     pretrained.save(path, *pretrained.load(path))
-    assert json.loads((path / "config.json").read_text()) == config
+    assert read(path / "config.json") == config
 
 
 def test_a_tokenizer_replaces_one_of_another_kind(folder):
@@ -280,7 +281,7 @@ def test_a_tokenizer_replaces_one_of_another_kind(folder):
     save_newer(folder, small_tokenizer())
     assert pretrained.load(folder)[2].files == small_tokenizer().files
     assert not (folder / "merges.txt").exists()
-    pretrained.save(folder, OLDER, OLDER.init(0))
+    save_new(folder, OLDER)
     assert pretrained.load(folder)[2].files == small_tokenizer().files
 
 
@@ -301,7 +302,7 @@ def test_the_pooling_of_a_model_is_not_that_of_an_older_one(tmp_path):
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     model = replace(MODELS["bert"], pooling="first")
     with pytest.warns(UserWarning, match="npformer alone reads how a text becomes one vector"):
-        pretrained.save(tmp_path, model, model.init(0))
+        save_new(tmp_path, model)
     assert pretrained.load(tmp_path)[0].pooling == "first"
 
 

@@ -17,7 +17,12 @@ from npformer.pretrained.sentences import SentenceTexts
 from npformer.pretrained.vectors import class_probabilities, sentence_vectors
 from npformer.reference import softmax
 from npformer.training import CheckpointError
-from tests.pretrained.folders import MEAN, edit, sentence_folder
+from tests.pretrained.folders import (
+    MEAN,
+    edit,
+    save_new,
+    sentence_folder,
+)
 
 D = 16
 OF_PROMPTS, OF_LENGTH = "config_sentence_transformers", "sentence_bert_config"
@@ -127,7 +132,7 @@ def test_a_link_to_the_folder_of_a_module_goes_and_what_it_leads_to_stays(write,
     (folder / "1_Pooling").rename(tmp_path / "mine")
     (folder / "1_Pooling").symlink_to(tmp_path / "mine")
     model = replace(tiny_encoder()[0], **CLASSES)
-    pretrained.save(folder, model, model.init(0))
+    save_new(folder, model)
     assert pretrained.load(folder)[0].task == "classes"
     assert not (folder / "1_Pooling").is_symlink() and (tmp_path / "mine" / "config.json").exists()
 
@@ -140,7 +145,7 @@ def test_a_list_that_no_one_reads_names_nothing_to_remove(write, listed):
     (folder / "modules.json").write_text(json.dumps(listed))
     (folder.parent / "config.json").write_text("{}")
     model = replace(tiny_encoder()[0], **CLASSES)
-    pretrained.save(folder, model, model.init(0))
+    save_new(folder, model)
     assert not (folder / "modules.json").exists() and (folder.parent / "config.json").exists()
 
 
