@@ -372,21 +372,31 @@ def crash_after(step):
     return callback
 
 
-def go_on(out, run=None, stops=(), changes=None):
-    """Start or resume, and train, as the script does; the run."""
-    run = run or TranslationRun.resume(out, changes)
+def trained_further(run, *stops):
+    """Let a run train as the script does; the run."""
     run.train(stops, progress=False)
     return run
 
 
-def start(out, data, **changes):
-    return TranslationRun.start(out, TranslationSettings(**SETTINGS | {"data": data} | changes))
+def go_on(out, *stops, **changes):
+    """Resume a training; the run."""
+    return trained_further(TranslationRun.resume(out, changes), *stops)
 
 
-def run_to_its_end(out, data, **changes):
+def begin(out, **changes):
+    return TranslationRun.start(out, TranslationSettings(**SETTINGS | changes))
+
+
+@pytest.fixture
+def start(tmp_path, data):
+    """``start(**changes)`` starts a training in the folder of the test, or in one that is named."""
+    return lambda name="", data=data, **changes: begin(tmp_path / name, data=data, **changes)
+
+
+def run_to_its_end(run):
     """The outcome of a training that nothing disturbs."""
-    go_on(None, start(out, data, **changes)).finish()
-    return outcome(out)
+    trained_further(run).finish()
+    return outcome(run.folder)
 
 
 def not_resumed(out, message, changes=None, error=ValueError):
@@ -397,7 +407,7 @@ def not_resumed(out, message, changes=None, error=ValueError):
 def folders(tmp_path_factory, data):
     """The folders of one training: before its first step, after its last one, and at its end."""
     folders = tmp_path_factory.mktemp("runs")
-    start(folders / "new", data).save()
+    begin(folders / "new", data=data).save()
     shutil.copytree(folders / "new", folders / "trained")
     go_on(folders / "trained")
     shutil.copytree(folders / "trained", folders / "whole")
@@ -435,25 +445,23 @@ OTHER = {"vocab": "separate", "average": "best", "norm": "pre", "schedule": "noa
 
 
 @pytest.mark.parametrize("changes", [{}, OTHER])
-def test_crashes_at_any_step_leave_no_trace(tmp_path, data, changes):
-    expected = run_to_its_end(tmp_path / "whole", data, **changes)
+def test_crashes_at_any_step_leave_no_trace(tmp_path, start, changes):
+    expected = run_to_its_end(start("whole", **changes))
     assert steps_of(expected["log"], "loss") == list(range(1, 11))
     assert steps_of(expected["log"], "val_loss") == [3, 6, 9, 10]
     assert "whole, after 10 of 10 steps>" in repr(TranslationRun.resume(tmp_path / "whole"))
 
-    out = tmp_path / "disturbed"
-    run = start(out, data, **changes)
+    run = start("disturbed", **changes)
     for step in range(2, 11):
         with pytest.raises(Crash):
-            go_on(out, run, [crash_after(step)])
-        run = None
-    go_on(out).finish()
-    assert_same(outcome(out), expected)
+            trained_further(run, crash_after(step))
+        run = TranslationRun.resume(run.folder)
+    assert_same(run_to_its_end(run), expected)
 
 
 @pytest.mark.parametrize("method", ["evaluate", "save"], ids=["in it", "after it"])
 def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
-    tmp_path, data, undisturbed, monkeypatch, method
+    tmp_path, start, undisturbed, monkeypatch, method
 ):
     whole_method = getattr(TranslationRun, method)
 
@@ -465,10 +473,9 @@ def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(TranslationRun, method, crash_at_6)
-        go_on(None, start(tmp_path, data))
+        trained_further(start())
     assert load_checkpoint(tmp_path / LAST)[1]["n_steps"] == 6
-    go_on(tmp_path).finish()
-    assert_same(outcome(tmp_path), undisturbed)
+    assert_same(run_to_its_end(TranslationRun.resume(tmp_path)), undisturbed)
 
 
 def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(trained):
@@ -485,84 +492,68 @@ def test_an_unfinished_training_is_named_as_such(new):
     Translator.load(new / LAST)
 
 
-def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, data):
+def test_a_training_that_got_worse_is_not_gone_on_with(tmp_path, start):
     # No validation is better than the first.
-    never_better = {"patience": 1, "lr": 1e-9, "validate_every": 2}
-    expected = run_to_its_end(tmp_path, data, **never_better)
+    expected = run_to_its_end(start(patience=1, lr=1e-9, validate_every=2))
     assert steps_of(expected["log"], "loss") == [1, 2, 3, 4]
-    go_on(tmp_path).finish()
-    assert_same(outcome(tmp_path), expected)
+    assert_same(run_to_its_end(TranslationRun.resume(tmp_path)), expected)
 
 
 def test_a_finished_training_is_resumed_to_the_same_result(trained, undisturbed):
     for _ in range(2):
-        go_on(trained).finish()
-        assert_same(outcome(trained), undisturbed)
+        assert_same(run_to_its_end(TranslationRun.resume(trained)), undisturbed)
 
 
-def test_the_number_of_steps_may_grow(tmp_path, data):
-    expected = run_to_its_end(tmp_path / "whole", data, steps=12)
-    run_to_its_end(tmp_path / "longer", data, steps=9)
-    not_resumed(tmp_path / "longer", "steps=8, but 9 are done", {"steps": 8})
-    go_on(tmp_path / "longer", changes={"steps": 12}).finish()
-    assert_same(outcome(tmp_path / "longer"), expected)
+def test_the_number_of_steps_may_grow(tmp_path, start):
+    expected = run_to_its_end(start("whole", steps=12))
+    longer = tmp_path / "longer"
+    run_to_its_end(start("longer", steps=9))
+    not_resumed(longer, "steps=8, but 9 are done", {"steps": 8})
+    assert_same(run_to_its_end(TranslationRun.resume(longer, {"steps": 12})), expected)
 
 
-def test_the_length_of_a_cosine_cannot_change(tmp_path, data):
-    start(tmp_path, data, schedule="cosine").save()
+def test_the_length_of_a_cosine_cannot_change(tmp_path, start):
+    start(schedule="cosine").save()
     begun = "steps=11, but .*last.safetensors was begun with 10"
     not_resumed(tmp_path, begun, {"steps": 11})
 
 
-def test_a_validation_text_without_a_short_pair_is_noticed_at_the_start(tmp_path, data):
-    message = r"val\.\w+ has no pair of at most max_len=2 pieces"
-    refuses(ValueError, message, start, tmp_path, data, max_len=2)
-
-
-def test_a_validation_line_that_is_too_long_is_noticed_at_the_start(tmp_path):
+def test_what_cannot_be_trained_or_validated_is_noticed_at_the_start(tmp_path, start, monkeypatch):
+    refuses(ValueError, r"val\.\w+ has no pair of at most max_len=2 pieces", start, max_len=2)
     folder = write_corpus(tmp_path / "data")
     (folder / "val.en").write_text("the man\n\n" + "the horse " * 5000 + "\n", encoding="utf-8")
     (folder / "val.fr").write_text("l'homme\n\nle cheval\n", encoding="utf-8")
     message = r"val.en, line 3 has \d+ pieces, expected fewer than 1024"
-    refuses(ValueError, message, start, tmp_path / "out", folder, skip_empty=True)
-
-
-def test_a_missing_validation_text_is_noticed_before_the_training(tmp_path):
-    folder = write_corpus(tmp_path / "data")
+    refuses(ValueError, message, start, data=folder, skip_empty=True)
+    # before the vocabulary is learned
+    monkeypatch.setattr(Subwords, "learn", lambda *_, **__: pytest.fail("it is learned"))
     (folder / "val.en").unlink()
     message = r"expected val\.en or val\.en\.gz, found .*'val\.fr\.gz'"
-    refuses(FileNotFoundError, message, start, tmp_path / "out", str(folder))
-
-
-def test_a_precision_that_cannot_be_is_named_before_the_vocabulary_is_learned(
-    tmp_path, data, monkeypatch
-):
-    monkeypatch.setattr(Subwords, "learn", lambda *_, **__: pytest.fail("it is learned"))
+    refuses(FileNotFoundError, message, start, data=folder)
     message = "precision='float16' on the backend cpu"
-    refuses(ValueError, message, start, tmp_path, data, precision="float16")
+    refuses(ValueError, message, start, precision="float16")
 
 
-def test_a_stop_soon_after_a_crash_finds_all_snapshots(tmp_path, data):
+def test_a_stop_soon_after_a_crash_finds_all_snapshots(tmp_path, start):
     """Those of the checkpoint's validations are kept until the next checkpoint is written."""
-    every = {"validate_every": 1, "save_every": 5}
     with pytest.raises(Crash):
-        go_on(None, start(tmp_path, data, **every), [crash_after(9)])
-    result = go_on(tmp_path, stops=[lambda trainer, info: True]).finish()
+        trained_further(start(validate_every=1, save_every=5), crash_after(9))
+    result = go_on(tmp_path, lambda trainer, info: True).finish()
     assert result["averaged"] == [9, 10]
 
 
 @pytest.mark.parametrize("changes", [{"n_average": 4}, {"average": "best"}])
-def test_the_average_may_be_another_one_when_resumed(tmp_path, data, changes):
+def test_the_average_may_be_another_one_when_resumed(tmp_path, start, changes):
     """Snapshots that are no longer there cannot be part of it."""
-    go_on(None, start(tmp_path, data, validate_every=1, steps=6))
-    averaged = go_on(tmp_path, changes=changes).finish()["averaged"]
+    trained_further(start(validate_every=1, steps=6))
+    averaged = go_on(tmp_path, **changes).finish()["averaged"]
     assert averaged[-2:] == [5, 6] or changes == {"average": "best"}
     assert set(averaged) <= {5, 6}
 
 
 @pytest.mark.parametrize("average, chosen", [("last", [8, 10]), ("best", [8, 4])])
-def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average, chosen):
-    run = start(tmp_path, data, average=average)
+def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, start, average, chosen):
+    run = start(average=average)
     parameters = {}
     for step, bleu in {2: 1.0, 4: 5.0, 6: 2.0, 8: 4.0, 10: 3.0}.items():
         run.trainer.state.n_steps = step
@@ -576,8 +567,8 @@ def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, data, average,
     np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
-def test_what_is_older_than_a_third_of_the_training_is_not_averaged(tmp_path, data):
-    run = start(tmp_path, data, n_average=5)
+def test_what_is_older_than_a_third_of_the_training_is_not_averaged(start):
+    run = start(n_average=5)
     for step in (2, 4, 6, 8, 10):
         run.trainer.state.n_steps = step
         run.validate()
@@ -627,19 +618,19 @@ def test_only_the_snapshots_that_will_be_averaged_are_kept(trained):
     assert kept == [snapshot(trained, 9), snapshot(trained, 10)]
 
 
-def test_it_stops_when_validations_get_no_better(tmp_path, data, monkeypatch):
+def test_it_stops_when_validations_get_no_better(start, monkeypatch):
     bleus = iter([1.0, 3.0, 2.0, 3.0, 4.0, 3.0])
 
     def evaluate(run):
         return {"val_loss": 1.0, "val_bleu": next(bleus), "val_bleu_lower": 0.0}
 
     monkeypatch.setattr(TranslationRun, "evaluate", evaluate)
-    run = go_on(None, start(tmp_path, data, patience=2, validate_every=1, steps=50))
+    run = trained_further(start(patience=2, validate_every=1, steps=50))
     assert run.trainer.n_steps == 4
 
 
-def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, data):
-    run = start(tmp_path, data)
+def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(start):
+    run = start()
     record = run.validate()
     sources, targets = zip(*sentence_pairs(6, seed=2), strict=True)
     subwords = run.translator.source
@@ -655,11 +646,11 @@ def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(tmp_path, da
     assert record["val_bleu"] == score(run.translator.greedy(sources), targets, "fr")["bleu"]
 
 
-def test_a_joint_vocabulary_has_one_embedding_a_separate_one_two(tmp_path, data):
-    joint = start(tmp_path / "joint", data)
+def test_a_joint_vocabulary_has_one_embedding_a_separate_one_two(start):
+    joint = start("joint")
     assert joint.translator.source is joint.translator.target
     assert "embedding" in joint.trainer.params
-    separate = start(tmp_path / "separate", data, vocab="separate")
+    separate = start("separate", vocab="separate")
     source, target = separate.translator.source, separate.translator.target
     assert source.model != target.model
     assert "target_embedding" in separate.trainer.params
@@ -670,8 +661,8 @@ def test_two_trainings_in_one_folder_are_refused(new):
     pytest.importorskip("fcntl")
     run = TranslationRun.resume(new)
     with locked(new):
-        refuses(ValueError, "belongs to a running training", go_on, None, run)
-    go_on(None, run)
+        refuses(ValueError, "belongs to a running training", trained_further, run)
+    trained_further(run)
 
 
 # ---- checkpoints from which no training goes on ----
@@ -688,8 +679,7 @@ def test_a_training_from_before_a_setting_goes_on_with_its_default(new, undistur
     assert TranslationRun.resume(new, {"consistency": 0.0}).settings.precision == "float32"
     begun = r"consistency=1\.0, but .*last.safetensors was begun with 0\.0"
     not_resumed(new, begun, {"consistency": 1.0})
-    go_on(new).finish()
-    assert_same(outcome(new), undisturbed)
+    assert_same(run_to_its_end(TranslationRun.resume(new)), undisturbed)
 
 
 @refused_facts("settings")
@@ -704,8 +694,8 @@ def test_a_checkpoint_with_progress_that_cannot_be_is_refused(new, message, fact
     not_resumed(new, f"last.safetensors{message}", error=CheckpointError)
 
 
-def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, data, monkeypatch):
-    start(tmp_path, data, vocab="separate").save()
+def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, start, monkeypatch):
+    start(vocab="separate").save()
     subwords = Translator.subwords_in(load_checkpoint(tmp_path / LAST)[0])
     monkeypatch.setattr(Translator, "subwords_in", lambda arrays: subwords)
     message = "last.safetensors: .*pad_id.*(0.*4|4.*0)"
