@@ -68,6 +68,18 @@ def make_loss_kernels(kernel_of, linear, loss_and_gradient):
         return loss_and_gradient(logits, bias, targets, options, may_overwrite)
 
 
+def make_rotary_kernels(kernel_of, turned):
+    """Make the kernels of rotary positions, forward and backward, of a function with the arguments
+    of ``rotary``.
+    """
+    kernel_of(reference.rotary)(turned)
+
+    @kernel_of(reference.rotary_backward)
+    def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs, llama3):
+        # Positions are divided by the scaling: a negative one turns by the opposite angles.
+        return turned(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
+
+
 def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_lies=""):
     """Make the kernels of convolution, in which each tap is one matrix product.
 

@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.rows import copy_row
+from npformer.kernels.shared import make_rotary_kernels
 from npformer.reference.math.rotary import angles
 from npformer.runtime.memory import empty
 
@@ -26,13 +26,7 @@ def _turned(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
     return y
 
 
-rotary = kernel_of(reference.rotary)(_turned)
-
-
-@kernel_of(reference.rotary_backward)
-def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs, llama3):
-    # Positions are divided by the scaling: a negative one turns by the opposite angles.
-    return _turned(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
+make_rotary_kernels(kernel_of, _turned)
 
 
 @lru_cache(maxsize=4)  # the positions of all layers are the same

@@ -5,10 +5,10 @@ from functools import lru_cache
 import cupy
 import numpy as np
 
-from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.launch import element_kernel
 from npformer.gpu.memory import lasting
+from npformer.kernels.shared import make_rotary_kernels
 from npformer.reference.math.rotary import angles
 
 
@@ -27,13 +27,7 @@ def _turned(x, positions, n_heads, n_plain, base, scaling, pairs, llama3):
     return y
 
 
-rotary = kernel_of(reference.rotary)(_turned)
-
-
-@kernel_of(reference.rotary_backward)
-def rotary_backward(dy, positions, n_heads, n_plain, base, scaling, pairs, llama3):
-    # Positions are divided by the scaling: a negative one turns by the opposite angles.
-    return _turned(dy, positions, n_heads, n_plain, base, -scaling, pairs, llama3)
+make_rotary_kernels(kernel_of, _turned)
 
 
 @lru_cache(maxsize=64)
