@@ -140,6 +140,9 @@ class HeadAttention(Protocol):
 
     KNOWN: str  # the fields of ``AttentionOptions`` that it knows
 
+    def as_heads(self, x):
+        """(..., T, K) as (B, H, T, K)."""
+
     def kernel_options(self, q, k, keep_mask, bias, options, dropout_key):
         """The options as ``attend`` and ``attend_backward`` take them."""
 
@@ -150,6 +153,42 @@ class HeadAttention(Protocol):
         """Write the gradients (dq, dk, dv) from the heads (q, k, v, out) and (peak, total). Return
         that of the bias for each head, or ``NotImplemented``.
         """
+
+
+def make_flash_kernels(kernel_of, empty, module: HeadAttention, without=""):
+    """Make the kernels of ``flash_attention``, whose arguments have any number of leading axes."""
+    flash_kernel_of = partial(kernel_of, without=without, knows=module.KNOWN)
+
+    @flash_kernel_of(reference.flash_attention, as_it_lies="q k v")
+    def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
+        out = empty((*q.shape[:-1], v.shape[-1]), q.dtype)
+        heads = map(module.as_heads, (q, k, v, out))
+        kernel_options = module.kernel_options(q, k, keep_mask, bias, options, dropout_key)
+        peak_and_total = module.attend(*heads, kernel_options)
+        if peak_and_total is NotImplemented:
+            return NotImplemented
+        peak, total = peak_and_total
+        return out, peak.reshape(q.shape[:-1]), total.reshape(q.shape[:-1])
+
+    @flash_kernel_of(reference.flash_attention_backward, as_it_lies="dout q k v out")
+    def flash_attention_backward(
+        dout, q, k, v, out, peak, total, keep_mask, bias, options, dropout_key
+    ):
+        heads = tuple(map(module.as_heads, (q, k, v, out)))
+        rows_shape = heads[0].shape[:-1]
+        saved = (peak.reshape(rows_shape), total.reshape(rows_shape))
+        gradients = tuple(empty(x.shape, x.dtype) for x in (q, k, v))
+        dheads = tuple(map(module.as_heads, gradients))
+        kernel_options = module.kernel_options(q, k, keep_mask, bias, options, dropout_key)
+        dbias = module.attend_backward(module.as_heads(dout), heads, saved, dheads, kernel_options)
+        if dbias is NotImplemented:
+            return NotImplemented
+        return gradients if bias is None else (*gradients, of_bias(dbias, bias, q))
+
+
+def of_bias(dbias, bias, q):
+    """The gradient of a bias, from that for each head."""
+    return summed_to(dbias.reshape(*q.shape[:-2], *dbias.shape[2:]), bias.shape)
 
 
 def make_packed_kernels(kernel_of, empty, module: HeadAttention, without=""):

@@ -11,8 +11,8 @@ from npformer.cpu.backend import kernel_of
 from npformer.cpu.draws import drawing, is_kept
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import dropped
-from npformer.cpu.kernels.flash_attention import of_bias
 from npformer.cpu.scalar import like
+from npformer.kernels.shared import of_bias
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
 

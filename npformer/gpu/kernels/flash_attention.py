@@ -1,5 +1,5 @@
 """Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in
-registers.
+registers. ``packed_attention.py`` makes the kernels of it.
 """
 
 import math
@@ -8,8 +8,6 @@ from typing import NamedTuple
 import cupy
 import numpy as np
 
-from npformer import reference
-from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import dropout_arguments
 from npformer.gpu.launch import cuda_kernel, real, with_steps
 from npformer.reference.math.attention import scale_of
@@ -56,32 +54,6 @@ class KernelOptions(NamedTuple):
     key: cupy.ndarray | None
     threshold: np.uint32
     kept_scale: np.floating
-
-
-# The kernels add no bias to the scores.
-@kernel_of(reference.flash_attention, as_it_lies="q k v", without="bias", knows=KNOWN)
-def flash_attention(q, k, v, keep_mask, bias, options, dropout_key):
-    out = cupy.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
-    kernel_arguments = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    saved = attend(as_heads(q), as_heads(k), as_heads(v), as_heads(out), kernel_arguments)
-    if saved is NotImplemented:
-        return NotImplemented
-    peak, total = saved
-    return out, peak.reshape(q.shape[:-1]), total.reshape(q.shape[:-1])
-
-
-@kernel_of(
-    reference.flash_attention_backward, as_it_lies="dout q k v out", without="bias", knows=KNOWN
-)
-def flash_attention_backward(
-    dout, q, k, v, out, peak, total, keep_mask, bias, options, dropout_key
-):
-    gradients = [cupy.empty(x.shape, x.dtype) for x in (q, k, v)]
-    heads = [as_heads(x) for x in (q, k, v, out)]
-    dheads = [as_heads(dx) for dx in gradients]
-    kernel_arguments = kernel_options(q, k, keep_mask, bias, options, dropout_key)
-    refusal = attend_backward(as_heads(dout), heads, (peak, total), dheads, kernel_arguments)
-    return tuple(gradients) if refusal is None else refusal
 
 
 def kernel_options(q, k, keep_mask, bias, options, dropout_key):
