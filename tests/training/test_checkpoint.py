@@ -286,6 +286,7 @@ def test_a_pipe_or_device_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     pipe = tmp_path / "pipe"
     refuses(CheckpointError, "pipe is a pipe, expected a file", save_numbers, pipe, 1)
+    refuses(CheckpointError, "pipe is a pipe, expected a file", load_checkpoint, pipe)
     assert pipe.is_fifo()
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from programs import FORKS_WARN, WITH_PIPES
+from programs import FORKS_WARN
 from refusals import refuses
 from trainings import MODEL, make
 
@@ -103,13 +103,6 @@ def test_a_forged_header_is_refused(path):
     array("missing field `shape`", shape=None)
     array("cannot be read as a checkpoint", data_offsets=[0, 24])
     forged("b", "cannot be read as a checkpoint", data_offsets=[8, 40])
-
-
-@WITH_PIPES
-def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
-    pipe = tmp_path / "pipe.safetensors"
-    os.mkfifo(pipe)
-    assert "is a pipe, expected a file" in refused(lambda: load_checkpoint(pipe))
 
 
 def deep():
