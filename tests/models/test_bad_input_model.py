@@ -276,13 +276,12 @@ OTHERS += [{"norm": "post"}, {"norm_type": "rms_norm"}, {"activation": "swiglu"}
 
 
 @pytest.mark.parametrize("settings", OTHERS, ids=str)
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_parameters_of_another_model(settings, backend):
+def test_parameters_of_another_model(settings, every_backend):
     model = made()
     params = made(**settings).init(0)
     refused = partial(refuses, ValueError, "parameter .*: given .*, expected .*")
-    refused(model.encode, params, SRC, backend=backend)
-    refused(model.decoder, params, SRC, max_rows=4, max_len=3, backend=backend)
+    refused(model.encode, params, SRC, backend=every_backend)
+    refused(model.decoder, params, SRC, max_rows=4, max_len=3, backend=every_backend)
 
 
 def test_parameters_that_do_not_fit_are_named():

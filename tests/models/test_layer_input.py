@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from refusals import refuses
 
-from npformer import cpu, layers, reference, tree
+from npformer import layers, reference, tree
 from npformer.models.initialization import Initializer, LayerShapes
 
 RNG = np.random.default_rng(0)
@@ -18,10 +18,13 @@ PARAMS = Initializer(0, "float64").decoder_layer(LayerShapes(4, 8))
 HEADS = layers.AttentionSettings(2)
 SETTINGS = layers.LayerSettings(HEADS)
 CACHE = layers.KeyValueCache(np.zeros((2, 8)), np.arange(2)[:, None])
-BACKENDS = pytest.mark.parametrize("ops", [reference, cpu], ids=["reference", "cpu"])
 
 
-@BACKENDS
+@pytest.fixture
+def ops(every_backend):
+    return every_backend
+
+
 def test_a_norm_has_a_gain_and_a_bias_and_a_root_mean_square_norm_only_a_gain(ops):
     gain = {"gain": np.ones(4)}
     both = gain | {"bias": np.zeros(4)}
@@ -40,7 +43,6 @@ def maps(**widths):
     return params
 
 
-@BACKENDS
 def test_separate_projections_have_shapes_that_fit(ops):
     def refused(message, params):
         params = {**params, **maps(out=4)}
@@ -56,7 +58,6 @@ def test_separate_projections_have_shapes_that_fit(ops):
     refused(f"params of 'k' {other}", {"q": without_bias} | maps(k=4, v=4))
 
 
-@BACKENDS
 def test_a_mask_beside_a_cache_is_refused(ops):
     mask = np.zeros((2, 1, 1, 3), bool)
     refused = partial(refuses, ValueError, "keep_mask is given beside a cache, expected None")
@@ -66,7 +67,6 @@ def test_a_mask_beside_a_cache_is_refused(ops):
     refused(layers.decoder_layer, ops, PARAMS, x, CACHE, SETTINGS, **options)
 
 
-@BACKENDS
 def test_entries_that_a_cache_does_not_have_and_a_mask_that_is_a_list_are_named(ops):
     at = np.arange(6).reshape(2, 3)
 
@@ -85,7 +85,6 @@ def test_entries_that_a_cache_does_not_have_and_a_mask_that_is_a_list_are_named(
     refused(r"keep_mask has shape \(\), expected", keep_mask=np.array(True), window=2)
 
 
-@BACKENDS
 def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refused(ops):
     rotary = layers.Rotary()
     turned = layers.LayerSettings(layers.AttentionSettings(2, rotary=rotary))
@@ -95,7 +94,6 @@ def test_a_rotation_of_keys_beside_a_cache_that_was_filled_without_one_is_refuse
     refused(SETTINGS, cache=CACHE._replace(rotary=rotary))
 
 
-@BACKENDS
 @pytest.mark.parametrize("options", [{"window": 1}, {"rotary": layers.Rotary()}], ids=str)
 def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
     settings = layers.AttentionSettings(2, **options)
@@ -113,7 +111,6 @@ def test_attention_refuses_settings_that_it_does_not_apply(ops, options):
     refused(layers.cross_attention, ops, PARAMS["memory_attention"], X, X, settings)
 
 
-@BACKENDS
 def test_settings_of_another_type_are_named(ops):
     refused = partial(refuses, TypeError)
     mask = np.ones((2, 1, 1, 3), bool)
@@ -127,7 +124,6 @@ def test_settings_of_another_type_are_named(ops):
     refused(message, layers.cross_attention, ops, PARAMS["memory_attention"], X, X, SETTINGS)
 
 
-@BACKENDS
 @pytest.mark.parametrize("options", [{}, {"window": 2}, {"rotary": layers.Rotary()}], ids=str)
 def test_an_input_of_other_axes_is_named(ops, options):
     settings = layers.LayerSettings(layers.AttentionSettings(2, **options))
@@ -138,14 +134,12 @@ def test_an_input_of_other_axes_is_named(ops, options):
     refuses(ValueError, message, layers.encoder_layer, ops, PARAMS, X, settings, cache=cache)
 
 
-@BACKENDS
 def test_heads_of_odd_width_are_named(ops):
     odd = layers.AttentionSettings(4, rotary=layers.Rotary())
     message = r"x has shape \(2, 3, 12\), expected \(..., T, \(H\+G\)\*2\*M\) .* by 24"
     refuses(ValueError, message, layers.self_attention, ops, PARAMS["attention"], X, odd)
 
 
-@BACKENDS
 def test_numbers_of_more_digits_than_python_prints(ops):
     """Python refuses to print them: 10**5000 has 16610 bits."""
     huge = layers.AttentionSettings(10**5000)
@@ -157,7 +151,6 @@ def test_numbers_of_more_digits_than_python_prints(ops):
     refuses(ValueError, message, layers.cross_attention, ops, params, X, X, wide)
 
 
-@BACKENDS
 def test_parameters_that_are_missing_are_named(ops):
     def missing(name, layer, params, *others):
         message = rf"^params has \[.*\], expected '{name}', too$"
@@ -181,7 +174,6 @@ def test_parameters_that_are_missing_are_named(ops):
     refuses(TypeError, message, layers.self_attention, ops, "x", X, HEADS)
 
 
-@BACKENDS
 @pytest.mark.parametrize(
     "mask", [np.ones((2, 3)), np.ones((3,), bool), np.ones((5, 3), bool), None, "x"], ids=str
 )
@@ -197,7 +189,6 @@ def test_the_kind_of_a_recurrent_layer_is_checked():
     refuses(ValueError, message, layers.read_steps, reference, params, X, "rnn")
 
 
-@BACKENDS
 @pytest.mark.parametrize(
     ("cell", "expected", "n_arrays"), [("gru", r"\(h0,\)", 2), ("lstm", r"\(h0, c0\)", 1)]
 )
@@ -208,7 +199,6 @@ def test_the_number_of_initial_states_is_checked(ops, cell, expected, n_arrays):
     refuses(ValueError, message, layers.read_steps, ops, params, X, cell, first=first)
 
 
-@BACKENDS
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_sequence_without_steps_is_checked_as_one_with_steps_is(ops, cell):
     params = Initializer(0, "float64").recurrence(4, 4, cell)
@@ -219,7 +209,6 @@ def test_a_sequence_without_steps_is_checked_as_one_with_steps_is(ops, cell):
     refuses(ValueError, r"h0 has shape \(2, 77\), expected", read, first=first)
 
 
-@BACKENDS
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_without_steps_the_final_state_is_the_initial_one(ops, cell, reverse):

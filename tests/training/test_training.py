@@ -70,10 +70,9 @@ def test_accumulation_equals_the_large_batch(cuts, label_smoothing):
 
 
 @pytest.mark.parametrize("n_shards", [2, 3, 99])
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
-def test_shards_compute_what_the_whole_batch_does(backend, n_shards):
+def test_shards_compute_what_the_whole_batch_does(every_backend, n_shards):
     """Without dropout, whose bits depend on shards; rows differ in length, and a shard has some."""
-    options = {"optimizer": SGD(0.1, momentum=0.9), "backend": backend}
+    options = {"optimizer": SGD(0.1, momentum=0.9), "backend": every_backend}
     whole = make(**options, n_shards=1)
     sharded = make(**options, n_shards=n_shards)
     with blas_threads(2):
