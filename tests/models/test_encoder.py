@@ -20,7 +20,7 @@ from catalogue import (
     encoder,
 )
 from numpy.testing import assert_array_equal
-from oracles import assert_close
+from oracles import assert_close, layer_norm
 from promises import (
     assert_weights_are_of_what_is_seen,
     params_of,
@@ -124,10 +124,8 @@ def test_maps_after_several_poolings():
     pooled = np.hstack([y[:, 0], means])
     assert_close(model.vectors(params, IDS), pooled, 1e-13)
     first, norm, last = (params["after_pooling"][name] for name in "012")
-    x = np.tanh(pooled @ first["weight"] + first["bias"])
-    x -= x.mean(axis=1, keepdims=True)
-    x /= np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
-    x = (x * norm["gain"] + norm["bias"]) @ last["weight"]
+    x, *_ = layer_norm(np.tanh(pooled @ first["weight"] + first["bias"]), **norm)
+    x = x @ last["weight"]
     expected = x / np.linalg.norm(x, axis=1, keepdims=True)
     assert_close(model.sentence_vectors(params, IDS), expected, 1e-12)
 
