@@ -15,46 +15,37 @@ NO_PADDING = -1
 
 @kernel_of(reference.embedding)
 def embedding(ids, table):
-    return _embed(ids, table, None, 1, NO_PADDING, 1.0, 0.0, None)
+    return embed_tokens(ids, table, None, NO_PADDING, 0.0, None, scaled=False)
 
 
 @kernel_of(reference.embedding_backward)
 def embedding_backward(dy, ids, table_shape):
-    return _embed_backward(dy, ids, table_shape, NO_PADDING, 1.0, 0.0, None)
+    return embed_tokens_backward(dy, ids, table_shape, NO_PADDING, 0.0, None, scaled=False)
 
 
 @kernel_of(reference.embed_tokens)
 def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scaled):
-    scale = scale_of(table.shape, scaled)
-    return _embed(ids, table, positions, ids.shape[-1], pad_id, scale, dropout_rate, dropout_key)
+    n = table.shape[1]
+    length = ids.shape[-1] if ids.ndim else 1
+    dtype = table.dtype
+    y = cupy.empty((*ids.shape, n), dtype)
+    scale = real(dtype).type(scale_of(table.shape, scaled))
+    drop = dropout_arguments(dropout_rate, dropout_key, dtype)
+    kernel = row_kernel("embedding", "embed", dtype, ids.size)
+    # embed(ids, table, positions, y, n, length, pad_id, scale, key, threshold, kept_scale)
+    kernel(ids, table, positions, y, n, length, pad_id, scale, *drop)
+    return y
 
 
 @kernel_of(reference.embed_tokens_backward)
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
-    scale = scale_of(table_shape, scaled)
-    return _embed_backward(dy, ids, table_shape, pad_id, scale, dropout_rate, dropout_key)
-
-
-def _embed(ids, table, positions, length, pad_id, scale, dropout_rate, dropout_key):
-    n = table.shape[1]
-    dtype = table.dtype
-    y = cupy.empty((*ids.shape, n), dtype)
-    number = real(dtype).type
-    drop = dropout_arguments(dropout_rate, dropout_key, dtype)
-    kernel = row_kernel("embedding", "embed", dtype, ids.size)
-    # embed(ids, table, positions, y, n, length, pad_id, scale, key, threshold, kept_scale)
-    kernel(ids, table, positions, y, n, length, pad_id, number(scale), *drop)
-    return y
-
-
-def _embed_backward(dy, ids, table_shape, pad_id, scale, dropout_rate, dropout_key):
     n_ids, n = table_shape
     dtype = dy.dtype
     dtable = cupy.empty((n_ids, n), dtype)
-    number = real(dtype).type
+    scale = real(dtype).type(scale_of(table_shape, scaled))
     drop = dropout_arguments(dropout_rate, dropout_key, dtype)
     grid = (n_ids, -(-n // THREADS))
     kernel = cuda_kernel("embedding", "embed_backward", dtype, grid, (THREADS,))
     # embed_backward(dy, ids, dtable, n_tokens, n, pad_id, scale, key, threshold, kept_scale)
-    kernel(dy, ids, dtable, ids.size, n, pad_id, number(scale), *drop)
+    kernel(dy, ids, dtable, ids.size, n, pad_id, scale, *drop)
     return dtable
