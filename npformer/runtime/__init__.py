@@ -14,7 +14,7 @@ to them.
 **Interrupts** (``interrupts.py``). What belongs together is changed inside ``deferred_interrupts``:
 parameters and the count of steps, a file and its name, a lock and the knowledge of who has it. The
 exception of a signal comes when the outermost block of the main thread ends; the fifth Ctrl-C comes
-at once.
+at once. In a block of ``StopSignals`` a signal only sets a flag, after which a training ends.
 
 **Forks** (``forks.py``). A forked process has the memory of its parent and only the thread that
 forked. Every module with threads, locks or unfinished blocks gives ``in_forked_process`` a function

@@ -6,10 +6,9 @@ from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.blas import multiply
 from npformer.gpu.kernels.dropout import dropout, dropout_arguments
-from npformer.gpu.kernels.flash_attention import KNOWN, mask_of
+from npformer.gpu.kernels.flash_attention import KNOWN, mask_of, scale_for
 from npformer.gpu.kernels.product import mended_product
-from npformer.gpu.launch import real, row_kernel
-from npformer.reference.math.attention import scale_of
+from npformer.gpu.launch import row_kernel
 
 DTYPES = "float32 float64"  # in half precision the scores would be rounded before the softmax
 
@@ -20,7 +19,7 @@ def attention(q, k, v, keep_mask, bias, options, dropout_key):
     weights = multiply(_matrices(q), _matrices(k).swapaxes(1, 2))
     n_heads, T, S = weights.shape  # of all sequences
     H = q.shape[-3] if q.ndim > 2 else 1  # of one sequence
-    scale = _scale(q, options.scale)
+    scale = scale_for(q, options)
     mask_and_steps = mask_of(keep_mask, q, k)
     kernel = row_kernel("attention", "weigh", q.dtype, n_heads * T)
     # weigh(scores, H, T, S, scale, mask, mask_batch, mask_head, mask_row, mask_column, causal)
@@ -37,7 +36,7 @@ def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     n_heads, T, S = weights.shape
     # At first the gradient of the weights, which the kernel turns into that of the scores.
     dscores = multiply(dout, _matrices(v).swapaxes(1, 2))
-    scale = _scale(q, options.scale)
+    scale = scale_for(q, options)
     drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
     kernel = row_kernel("attention", "differentiate", q.dtype, n_heads * T)
     # differentiate(weights, dweights, S, scale, key, threshold, kept_scale)
@@ -52,7 +51,3 @@ def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
 def _matrices(x):
     """(..., n, m) as (N, n, m)."""
     return x.reshape(-1, *x.shape[-2:])
-
-
-def _scale(q, scale):
-    return real(q.dtype).type(scale_of(q.shape[-1], scale))

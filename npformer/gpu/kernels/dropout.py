@@ -16,20 +16,16 @@ from npformer.reference.math.random import key_words
 
 @kernel_of(reference.dropout)
 def dropout(x, dropout_rate, dropout_key):
-    return _drop(x, dropout_rate, dropout_key)
-
-
-@kernel_of(reference.dropout_backward)
-def dropout_backward(dy, dropout_rate, dropout_key):
-    return _drop(dy, dropout_rate, dropout_key)
-
-
-def _drop(x, dropout_rate, dropout_key):
     if dropout_rate == 0:
         return x
     y = cupy.empty(x.shape, x.dtype)
     add_bias_drop_residual(x, None, None, y, dropout_rate, dropout_key)
     return y
+
+
+@kernel_of(reference.dropout_backward)
+def dropout_backward(dy, dropout_rate, dropout_key):
+    return dropout(dy, dropout_rate, dropout_key)
 
 
 def add_bias_drop_residual(h, bias, residual, y, dropout_rate, dropout_key):

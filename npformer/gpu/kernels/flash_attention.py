@@ -58,10 +58,15 @@ class KernelOptions(NamedTuple):
 
 def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     """The last argument of ``attend`` and ``attend_backward``; there is no bias."""
-    scale = real(q.dtype).type(scale_of(q.shape[-1], options.scale))
+    scale = scale_for(q, options)
     mask_and_steps = mask_of(keep_mask, q, k)
     drop = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
     return KernelOptions(scale, *mask_and_steps, options.causal, *drop)
+
+
+def scale_for(q, options):
+    """The scale of the scores, as a number of the kernels."""
+    return real(q.dtype).type(scale_of(q.shape[-1], options.scale))
 
 
 def attend(q, k, v, out, options):
