@@ -30,10 +30,10 @@ from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.checkpoint import settings_of
 from npformer.training.flat import FlatOptimizer
 from npformer.training.shards import GradientTree, OverShards
-from npformer.training.step import sum_of_losses
+from npformer.training.step import LossAndGrad, sum_of_losses
 
 
-class OverRanks:
+class OverRanks(LossAndGrad):
     """The loss and the gradients of a batch, whose shards are divided among all ranks.
 
     Each rank computes its shards as ``OverShards`` does, and sends its sums to the others in the

@@ -10,7 +10,7 @@ from npformer import tree
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
-from npformer.training.step import WholeBatch, sum_of_losses
+from npformer.training.step import LossAndGrad, WholeBatch, sum_of_losses
 
 # What a shard costs beside its rows, in entries of the largest array of a batch that one could
 # compute in the same time: it reads all parameters and writes their gradients,
@@ -97,7 +97,7 @@ def slots_of(params) -> dict[str, Slot]:
     return slots
 
 
-class OverShards:
+class OverShards(LossAndGrad):
     """The loss and the gradients of a batch, which is divided into shards.
 
     It takes the place of ``WholeBatch``. Threads compute the shards at the same time. Each has a
@@ -117,10 +117,6 @@ class OverShards:
         sums = {(0, len(shards)): self.flat_grads}
         gradients = GradientTree(self.slots, sums, is_first)
         return sum_of_losses(self.losses(shards, len(shards), gradients, params, options))
-
-    def total(self, losses):
-        """Return the loss of a step."""
-        return sum_of_losses(losses)
 
     def losses(self, shards, n_shards, gradients, params, options):
         """Compute some of the ``n_shards`` of a batch, and return the loss of each.

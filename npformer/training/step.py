@@ -1,14 +1,14 @@
 """One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
 ``WholeBatch`` computes a batch with the model's ``loss_and_grad``. What divides a batch takes its
-place, ``OverShards`` or ``OverRanks``: all three have the methods of ``LossAndGrad``. A shorter
-number format wraps the ``loss_and_grad``, and the step, which it tries again after an overflow
+place, ``OverShards`` or ``OverRanks``: each of the three is a ``LossAndGrad``. A shorter number
+format wraps the ``loss_and_grad``, and the step, which it tries again after an overflow
 (``precision.py``). What divides the moments of the optimizer among ranks takes the place of the
 optimizer. A step knows nothing of them.
 """
 
 import inspect
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,18 +27,21 @@ class Numbers(NamedTuple):
     step: Any  # 1 is the first
 
 
-class LossAndGrad(Protocol):
-    """What computes the batches of a step."""
+class LossAndGrad:
+    """The base class of what computes the batches of a step."""
 
     def __call__(self, params, batch, dropout_key, options, *, is_first, is_last) -> Any:
         """Compute a batch, and write its gradients into ``state.flat_grads``.
 
         Those of the first batch of a step overwrite what is there, those of the others are added
-        to it. Ranks exchange the sum with the last batch. What is returned is for ``total``.
+        to it. Ranks exchange the sum with the last batch. What is returned, the loss of the batch
+        if there are no ranks, is for ``total``.
         """
+        raise NotImplementedError
 
-    def total(self, results) -> Any:
+    def total(self, losses):
         """Return the loss of a step, of what was returned for each of its batches."""
+        return sum_of_losses(losses)
 
 
 def training_step(
@@ -100,7 +103,7 @@ def sum_of_losses(losses):
     return sum(losses, np.float64(0))
 
 
-class WholeBatch:
+class WholeBatch(LossAndGrad):
     """The loss and the gradients of a batch, for a training that does not divide it.
 
     The gradients of the first batch of a step are written into ``state.flat_grads``, those of the
@@ -149,10 +152,6 @@ class WholeBatch:
             expected = f"shape {self.sum_of[leaf].shape}"
             raise ValueError(f"the gradient of {leaf}: given nothing, expected {expected}")
         return loss
-
-    def total(self, losses):
-        """Return the loss of a step."""
-        return sum_of_losses(losses)
 
     def write(self, path, grad):
         """Write a gradient of the first batch."""
