@@ -31,7 +31,6 @@ MAPS_EXCHANGED = "the gradients of the two maps are exchanged"
 NO_ATTENDED = "the result of the attention is missing: x0 + attended"
 NO_FED = "the result of the feed-forward layer is missing: x1 + fed"
 FED_ADDED_TO_X0 = "the feed-forward layer's result is added to x1, not to x0"
-NORMS_EXCHANGED = "the two normalisations are exchanged"
 NOT_THROUGH_FEED_FORWARD = "x1 is used twice: what comes through the feed-forward layer is missing"
 
 # Normalisation

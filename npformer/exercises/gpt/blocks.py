@@ -5,6 +5,7 @@ import numpy as np
 from npformer.exercises import explanations
 from npformer.exercises.exercise import Case, Mistake, draw, sizes
 from npformer.exercises.gpt.page import layer, part
+from npformer.exercises.transformer.layers import MAPS_OF_FEED_FORWARD_EXCHANGED
 
 
 def embed_cases(rng):
@@ -288,12 +289,7 @@ FEED_FORWARD = part(
         Mistake({"[da, db]": "[db, da]"}, "da and db are side by side as a and b were: da first"),
         Mistake({"np.concatenate([da, db], axis=-1)": "da + db"}, SIDE_BY_SIDE),
         Mistake({"np.concatenate([da, db], axis=-1)": "np.concatenate([da, db])"}, SIDE_BY_SIDE),
-        Mistake(
-            {
-                '{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'
-            },
-            explanations.MAPS_EXCHANGED,
-        ),
+        MAPS_OF_FEED_FORWARD_EXCHANGED,
     ),
     gradients=("dx", "grads"),
     title="the feed-forward layer with its gate, both directions",
@@ -335,6 +331,7 @@ def rotary_cases(rng):
     ]
 
 
+ONE_SIGN = "one sign is wrong: (a cos - b sin, a sin + b cos)"
 NEIGHBOURS = "a pair is i and i + K/2, the two halves of a head, not two neighbours"
 EXPONENT = "the angle is t · base^(-2i/K): the factor 2 is missing in the exponent"
 
@@ -356,11 +353,11 @@ ROTARY = part(
         ),
         Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos - b * sin, b * cos - a * sin"},
-            "one sign is wrong: (a cos - b sin, a sin + b cos)",
+            ONE_SIGN,
         ),
         Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos + b * sin, a * sin + b * cos"},
-            "one sign is wrong: (a cos - b sin, a sin + b cos)",
+            ONE_SIGN,
         ),
         Mistake(
             {"a * cos - b * sin, a * sin + b * cos": "a * cos - b * sin, a * cos + b * sin"},

@@ -5,7 +5,11 @@ from npformer.exercises.exercise import Case, Mistake, draw, sizes
 from npformer.exercises.gpt.page import layer, model, part, taken
 from npformer.exercises.transformer import backward, forward
 from npformer.exercises.transformer.forward import ROOT_OF_INT
-from npformer.exercises.transformer.layers import MISTAKES_OF_HEADS, MISTAKES_OF_PARTS
+from npformer.exercises.transformer.layers import (
+    MISTAKES_OF_HEADS,
+    MISTAKES_OF_PARTS,
+    NORMS_EXCHANGED,
+)
 
 ATTENTION = taken(forward.ATTENTION)
 ATTENTION_BACKWARD = taken(backward.ATTENTION_BACKWARD)
@@ -164,6 +168,15 @@ INPUT_ITSELF = (
 NORMALISED = (
     "what a sublayer reads is normalised: attention reads norm(x0), the feed-forward layer norm(x1)"
 )
+FED_WITH_X0 = "the feed-forward layer reads norm(x1), after the attention, not norm(x0)"
+NORM_OF_ATTENDED = {
+    ATTEND: ATTEND.replace("h0", "x0"),
+    "x1 = x0 + attended": 'x1 = rms_norm(params["attention_norm"], x0 + attended)[0]',
+}
+NORM_OF_FED = {
+    FEED: FEED.replace("h1", "x1"),
+    "return x1 + fed": 'return rms_norm(params["feed_forward_norm"], x1 + fed)[0]',
+}
 NORM_OF_SUM = (
     "the sum is normalised, as in the Transformer of 2017: here it is what each sublayer reads"
 )
@@ -195,45 +208,18 @@ DECODER_LAYER = part(
         Mistake({ATTEND: ATTEND.replace("h0", "x0"), FEED: FEED.replace("h1", "x1")}, NORMALISED),
         Mistake(
             {FEED: FEED.replace("h1", "h0")},
-            "the feed-forward layer reads norm(x1), after the attention, not norm(x0)",
+            FED_WITH_X0,
         ),
         Mistake(
             {
                 'rms_norm(params["feed_forward_norm"], x1)': 'rms_norm(params["feed_forward_norm"], x0)'
             },
-            "the feed-forward layer reads norm(x1), after the attention, not norm(x0)",
+            FED_WITH_X0,
         ),
-        Mistake(
-            {
-                '"attention_norm"': '"@"',
-                '"feed_forward_norm"': '"attention_norm"',
-                '"@"': '"feed_forward_norm"',
-            },
-            explanations.NORMS_EXCHANGED,
-        ),
-        Mistake(
-            {
-                ATTEND: ATTEND.replace("h0", "x0"),
-                "x1 = x0 + attended": 'x1 = rms_norm(params["attention_norm"], x0 + attended)[0]',
-                FEED: FEED.replace("h1", "x1"),
-                "return x1 + fed": 'return rms_norm(params["feed_forward_norm"], x1 + fed)[0]',
-            },
-            NORM_OF_SUM,
-        ),
-        Mistake(
-            {
-                ATTEND: ATTEND.replace("h0", "x0"),
-                "x1 = x0 + attended": 'x1 = rms_norm(params["attention_norm"], x0 + attended)[0]',
-            },
-            NORM_OF_SUM,
-        ),
-        Mistake(
-            {
-                FEED: FEED.replace("h1", "x1"),
-                "return x1 + fed": 'return rms_norm(params["feed_forward_norm"], x1 + fed)[0]',
-            },
-            NORM_OF_SUM,
-        ),
+        NORMS_EXCHANGED,
+        Mistake(NORM_OF_ATTENDED | NORM_OF_FED, NORM_OF_SUM),
+        Mistake(NORM_OF_ATTENDED, NORM_OF_SUM),
+        Mistake(NORM_OF_FED, NORM_OF_SUM),
         Mistake(
             {"dx1 = dx2 + dnormed": "dx1 = dnormed", "return dx1 + dnormed": "return dnormed"}, PAST
         ),

@@ -6,6 +6,7 @@ from npformer.exercises import explanations
 from npformer.exercises.exercise import Case, Mistake, draw, sizes
 from npformer.exercises.gpt.page import model, part, taken
 from npformer.exercises.transformer import layers
+from npformer.exercises.transformer.forward import LOGITS_OVERFLOW
 
 
 def loss_cases(rng):
@@ -82,7 +83,7 @@ CROSS_ENTROPY = part(
             {"-(wanted * log_p)": "-(wanted * np.exp(log_p))"},
             "the logarithm of p is missing in the loss",
         ),
-        Mistake({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW),
+        LOGITS_OVERFLOW,
         Mistake(
             {
                 "shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"

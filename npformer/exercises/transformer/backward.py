@@ -83,6 +83,8 @@ LINEAR = part(
     hint_for={"not transposed|the shape of W|used by every row|dx|grads": 2},
 )
 
+NO_GAIN_IN_A_MEAN = "the gain is missing in one of the means of dx: it belongs to dy everywhere"
+
 LAYER_NORM_BACKWARD = part(
     label="layer_norm_backward",
     function="layer_norm",
@@ -162,11 +164,11 @@ LAYER_NORM_BACKWARD = part(
         ),
         Mistake(
             {"(dx_hat * x_hat).mean": "(dy * x_hat).mean"},
-            "the gain is missing in one of the means of dx: it belongs to dy everywhere",
+            NO_GAIN_IN_A_MEAN,
         ),
         Mistake(
             {"dx_hat.mean": "dy.mean"},
-            "the gain is missing in one of the means of dx: it belongs to dy everywhere",
+            NO_GAIN_IN_A_MEAN,
         ),
         Mistake(
             {

@@ -359,6 +359,11 @@ def loss_cases(rng):
 PADDING_IS_SUMMED = (
     "padding is summed, too, though not counted: where the target is PAD the loss is 0"
 )
+SUM_OF_TARGETS = "the loss is the mean over the targets, not the sum"
+# It is a mistake of one's own GPT, too.
+LOGITS_OVERFLOW = Mistake(
+    {"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW
+)
 
 CROSS_ENTROPY = part(
     label="cross_entropy",
@@ -397,11 +402,11 @@ CROSS_ENTROPY = part(
         ),
         Mistake(
             {"share = counted / counted.sum()": "share = counted"},
-            "the loss is the mean over the targets, not the sum",
+            SUM_OF_TARGETS,
         ),
         Mistake(
             {"-(share * wanted": "-(counted * wanted"},
-            "the loss is the mean over the targets, not the sum",
+            SUM_OF_TARGETS,
         ),
         Mistake(
             {"label_smoothing / V": "label_smoothing / (V - 1)"},
@@ -413,7 +418,7 @@ CROSS_ENTROPY = part(
             },
             "label_smoothing is shared by all V ids, also the right one, not by the V - 1 others",
         ),
-        Mistake({"logits - logits.max(axis=-1, keepdims=True)": "logits"}, explanations.OVERFLOW),
+        LOGITS_OVERFLOW,
         Mistake(
             {
                 "shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))": "np.log(softmax(logits))"

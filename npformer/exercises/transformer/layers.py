@@ -9,6 +9,20 @@ from npformer.exercises.track.cases import mask, paths
 from npformer.exercises.transformer.page import NAME, PAGE, model, part
 from npformer.tree import map_leaves
 
+# With the same words, these are mistakes of one's own GPT, too.
+MAPS_OF_FEED_FORWARD_EXCHANGED = Mistake(
+    {'{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'},
+    explanations.MAPS_EXCHANGED,
+)
+NORMS_EXCHANGED = Mistake(
+    {
+        '"attention_norm"': '"@"',
+        '"feed_forward_norm"': '"attention_norm"',
+        '"@"': '"feed_forward_norm"',
+    },
+    "the two normalisations are exchanged",
+)
+
 
 def feed_forward_cases(rng):
     """Also with hidden units that are exactly 0."""
@@ -42,12 +56,7 @@ FEED_FORWARD = part(
             {"np.where(h > 0, drelu, 0)": "np.where(drelu > 0, drelu, 0)"},
             "it is the sign of h that decides, not that of the gradient",
         ),
-        Mistake(
-            {
-                '{"hidden": hidden_grads, "out": out_grads}': '{"hidden": out_grads, "out": hidden_grads}'
-            },
-            explanations.MAPS_EXCHANGED,
-        ),
+        MAPS_OF_FEED_FORWARD_EXCHANGED,
         Mistake(
             {"np.where(h > 0, drelu, 0)": "drelu * np.maximum(h, 0)"},
             "this multiplies by relu itself, where its derivative belongs: 1 where h is above 0, else 0",
@@ -94,7 +103,7 @@ def self_attention_cases(rng):
     ]
 
 
-# With the same words, they are mistakes of one's own GPT, too.
+# These, too.
 MISTAKES_OF_HEADS = (
     Mistake(
         {'linear(params["out"], merge_heads(heads))': "(merge_heads(heads), lambda dy: (dy, {}))"},
@@ -246,14 +255,7 @@ ENCODER_LAYER = part(
             {"return dsum + dattended": "return dx2 + dattended"},
             "what goes past the attention is the gradient of the sum x0 + attended, not dy itself",
         ),
-        Mistake(
-            {
-                '"attention_norm"': '"@"',
-                '"feed_forward_norm"': '"attention_norm"',
-                '"@"': '"feed_forward_norm"',
-            },
-            explanations.NORMS_EXCHANGED,
-        ),
+        NORMS_EXCHANGED,
         Mistake(
             {
                 '(params["attention"], x0': '(params["attention"], layer_norm(params["attention_norm"], x0)[0]',
@@ -464,6 +466,10 @@ def adam_cases(rng):
     ]
 
 
+OTHER_BETAS = {
+    "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
+    "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
+}
 BETAS = "beta1 and beta2 are exchanged: beta1 is that of m, beta2 that of v"
 SQUARES = "v is a mean of the squares of the gradient, g * g"
 WITHOUT = (
@@ -491,17 +497,10 @@ ADAM_STEP = AdamPart(
             {"**step": ""},
             "the exponent of the bias correction is missing: 1 - beta1**step, and the same for beta2",
         ),
+        Mistake(OTHER_BETAS, BETAS),
         Mistake(
             {
-                "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
-                "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
-            },
-            BETAS,
-        ),
-        Mistake(
-            {
-                "= beta1 * m + (1 - beta1)": "= beta2 * m + (1 - beta2)",
-                "= beta2 * v + (1 - beta2)": "= beta1 * v + (1 - beta1)",
+                **OTHER_BETAS,
                 "m / (1 - beta1**step)": "m / (1 - beta2**step)",
                 "v / (1 - beta2**step)": "v / (1 - beta1**step)",
             },
