@@ -17,6 +17,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     line,
     matrix,
     node,
+    numbers,
     panels,
     plt,
     results,
@@ -29,10 +30,10 @@ from scripts.figures.drawing import (  # needs pip install -e .
 import npformer as nf
 
 WORDS = ("Attention", "is", "all", "you", "need")
-X = np.array([[0.0, 2, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 2, 0], [1, 0, 1, 0]])
-W_Q = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
-W_K = np.array([[0.0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
-W_V = np.array([[0.0, 0, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
+X = numbers("0 2 0 0; 0 1 1 0; 0 0 0 1; 0 0 2 0; 1 0 1 0")
+Q = X @ numbers("1 0 0 0; 0 1 0 0; 0 1 0 1; 0 0 1 0")
+K = X @ numbers("0 0 1 0; 0 1 0 0; 0 0 0 1; 1 0 0 0")
+V = X @ numbers("0 0 0 1; 1 0 0 0; 0 0 1 0; 0 1 0 1")
 
 
 @figure
@@ -42,7 +43,9 @@ def reversed_word():
     """
     found = results("reversed_word")
     canvas(6.0, 5.6)
-    side, left, top = 0.42, 1.15, 4.75
+    side = 0.42
+    left = 1.15
+    top = 4.75
     shown = lambda weight: f"{weight:.1f}"[1:] if weight >= 0.05 else ""
     texts = [list(map(shown, row)) for row in found["weights"]]
     matrix(left, top, found["weights"], side, texts=texts, peak=1)
@@ -60,7 +63,8 @@ def soft_dictionary():
     similarities = {"is_same(dog)": [0, 1, 0], "how_similar(puppy)": [0.1, 0.9, 0.7]}
     both = panels(1, 2, width=5.4, height=2.9, sharey=True)
     for panel, title in zip(both, similarities, strict=True):
-        weights = np.array(similarities[title]) / sum(similarities[title])
+        similarity = np.array(similarities[title])
+        weights = similarity / similarity.sum()
         bars = panel.bar(names, weights, facecolor=MIDDLE, edgecolor=DARK)
         panel.bar_label(bars, fmt="%.3f", padding=2, size=11)
         panel.set_title(f"{title}\nresult {weights @ values:.3f}", size=12)
@@ -73,8 +77,9 @@ def soft_dictionary():
 def word_vectors():
     """Keys, query and answer as arrows in a plane."""
     query = np.array([0.6, 0.8])
-    keys = np.array([[0.6, -0.8], [1.6, 1.2], [0.0, 1.0]])
-    answer = nf.softmax(nf.reference.cosine_score(query[None], keys)[0]) @ keys
+    keys = numbers("0.6 -0.8; 1.6 1.2; 0 1")
+    [scores] = nf.reference.cosine_score(query[None], keys)
+    answer = nf.softmax(scores) @ keys
     axes = panels(1, width=4.6, height=4.8)
     for key in keys:
         arrow((0, 0), key)
@@ -99,18 +104,20 @@ def word_vectors():
 @figure
 def attention_is():
     """One word attends to five words: thicker arrows for larger weights."""
-    weights = nf.attention(X @ W_Q, X @ W_K, X @ W_V)[1][1]
+    weights = nf.attention(Q, K, V)[1][1]
     canvas(5.4, 3.5)
     box(1.3, 2.75, 2.8, 0.55, "out₂ = Σ a₂ⱼ vⱼ", color="white")
     for j, (word, weight) in enumerate(zip(WORDS, weights, strict=True)):
         x = 0.06 + 1.065 * j
-        box(x, 0.65, 1.0, 0.45, word, color=MIDDLE if word == "is" else LIGHT)
+        color = MIDDLE if word == "is" else LIGHT
+        box(x, 0.65, 1.0, 0.45, word, color)
         write(x + 0.5, 0.5, f"word {j + 1}", "below", size=11)
         start = np.array([x + 0.5, 1.1])
         end = np.array([1.7 + 0.5 * j, 2.75])
         style = {"arrowstyle": "-|>", "lw": 0.6 + 8 * weight, "color": DARK, "mutation_scale": 12}
         plt.annotate("", end, start, arrowprops=style)
-        label(*(start + 0.42 * (end - start)), f"{weight:.2f}", size=11)
+        on_arrow = start + 0.42 * (end - start)
+        label(*on_arrow, f"{weight:.2f}", size=11)
     write(0.06, 2.2, "weight a₂ⱼ", "right-on", size=11)
     write(2.7, 0.1, "the query is that of “is”", "on", size=11)
 
@@ -135,7 +142,8 @@ def words_and_layers():
             style = {"color": DARK, "lw": 2.2, "zorder": 1}
         line((start, low + 0.35), (end, low + 0.95), **style)
     for j, x in enumerate(at, start=1):
-        label(x + 0.3 * (at[1] - x), rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
+        beside = x + 0.3 * (at[1] - x)
+        label(beside, rows[0] + 0.53, f"a(2, {j})", size=9, pad=1)
     for x, word in zip(at, WORDS, strict=True):
         write(x, 0.12, word)
         arrow((x, 0.27), (x, 0.6))
@@ -144,28 +152,24 @@ def words_and_layers():
 @figure
 def one_head():
     """Scores, weights and output of the sentence."""
-    q = X @ W_Q
-    k = X @ W_K
-    v = X @ W_V
-    out, weights = nf.attention(q, k, v)
+    out, weights = nf.attention(Q, K, V)
     canvas(5.4, 6.3)
-    numbers = range(1, 6)
     side = 0.42
     title_above = 0.38
     for y, square, form, title in (
-        (5.55, q @ k.T, "{:.0f}", "scores q kᵀ"),
+        (5.55, Q @ K.T, "{:.0f}", "scores q kᵀ"),
         (2.45, weights, "{:.2f}", "weights = softmax(q kᵀ / 2)"),
     ):
         matrix(1.0, y, square, side, form)
         write(2.05, y + title_above, title, "on")
         words = [f"{word} {i}" for i, word in enumerate(WORDS, start=1)]
         write_rows(0.92, y, side, words, size=11)
-        write_columns(1.0, y + 0.08, side, numbers, size=10)
+        write_columns(1.0, y + 0.08, side, range(1, 6), size=10)
     for y, rows, form, title in (
-        (5.55, v, "{:.0f}", "v"),
+        (5.55, V, "{:.0f}", "v"),
         (2.45, out, "{:.2f}", "out = weights · v"),
     ):
-        matrix(3.45, y, rows, side, form, peak=v.max())
+        matrix(3.45, y, rows, side, form, peak=V.max())
         write(4.29, y + title_above, title, "on")
     text = "rows on the left: queries, columns: keys; the larger the number, the darker"
     write(2.7, 0.06, text, "on", size=10)
@@ -176,18 +180,18 @@ def two_heads():
     """What each of two heads computes for "is", and how W_o mixes what they give, with the numbers
     of heads.md.
     """
-    q = X @ W_Q
-    k = X @ W_K
-    v = X @ W_V
-    w_o = np.array([[1.0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]])
-    side, width, peak = 0.36, 0.46, 2
+    w_o = numbers("1 0 0 1; 0 1 0 0; 0 0 1 0; 0 1 0 1")
+    side = 0.36
+    width = 0.46
     canvas(6.6, 7.1)
-    style = {"side": side, "width": width, "peak": peak, "size": 11}
+    style = {"side": side, "width": width, "peak": 2, "size": 11}
     fine = style | {"form": "{:.2f}"}
     outs = []
     for head, (x, name) in enumerate(((1.1, "head 1"), (3.85, "head 2"))):
         columns = slice(2 * head, 2 * head + 2)
-        query, keys, values = q[1, columns], k[:, columns], v[:, columns]
+        query = Q[1, columns]
+        keys = K[:, columns]
+        values = V[:, columns]
         out, weights = nf.attention(query[None], keys, values)
         outs.append(out)
         write(x + 1.32, 6.85, name, weight="bold")
@@ -201,7 +205,8 @@ def two_heads():
         matrix(right, 5.6, values, title="values", **style)
         arrow((middle, 5.6 - 5 * side), (middle, 3.5))
         matrix(right, 3.5, out, **fine)
-        arrow((middle, 3.5 - side), (2.76 + (2 * head + 1) * width, 2.72))
+        end = 2.76 + (2 * head + 1) * width
+        arrow((middle, 3.5 - side), (end, 2.72))
     write(1.0, 6.6 - side / 2, "query of “is”", "left", size=11)
     write_rows(1.0, 5.6, side, WORDS, size=11)
     write(2.6, 3.5 - side / 2, "weights · values", "left", size=11)
@@ -210,7 +215,8 @@ def two_heads():
     matrix(2.76, 2.72, heads, **fine)
     write(2.76 + 2 * width, 2.2, "each times a row of W_o", size=11)
     matrix(2.76, 2.02, w_o, **style)
-    write_rows(2.6, 2.02, side, [f"{value:.2f} ·" for value in heads[0]], size=11)
+    factors = [f"{value:.2f} ·" for value in heads[0]]
+    write_rows(2.6, 2.02, side, factors, size=11)
     added = ["what head 1 adds", "what head 2 adds"]
     write_rows(4.75, 2.02, 2 * side, added, "right", size=11)
     write(2.6, 0.28, "the sum: y of “is”", "left", size=11)
@@ -220,8 +226,8 @@ def two_heads():
 @figure
 def linear_bridge():
     """Two spaces of word vectors, and the linear map between them."""
-    english = np.array([[1.0, 0.2], [0.8, 0.6], [-0.5, 1.0], [-0.4, -0.9]])
-    french = english @ np.array([[0.0, 1.0], [-2.0, 0.0]])
+    english = numbers("1 0.2; 0.8 0.6; -0.5 1; -0.4 -0.9")
+    french = english @ numbers("0 1; -2 0")
     figure, (above, below) = plt.subplots(2, 1, figsize=(4.4, 6.4))
     words_in_plane(above, french, ("chien", "chat", "lait", "voiture"))
     above.set_title("queries: French")
@@ -233,13 +239,15 @@ def linear_bridge():
     style = {"arrowstyle": "-|>", "mutation_scale": 18, "color": DARK}
     ends = (0.42, bottom + 0.055), (0.42, top - 0.085)
     below.annotate("", *ends, "figure fraction", arrowprops=style)
-    figure.text(0.46, (top + bottom) / 2 - 0.015, "q W: a linear map", va="center", weight="bold")
+    middle = (top + bottom) / 2 - 0.015
+    figure.text(0.46, middle, "q W: a linear map", va="center", weight="bold")
 
 
 def words_in_plane(panel, points, words):
     """The points of words, and the lines between neighbours."""
     up = {"chat": -0.3, "lait": -0.3, "dog": -0.3, "car": -0.1}
-    panel.plot(*points[[0, 1, 2, 3, 0]].T, color=MIDDLE, lw=1)
+    round_trip = points[[0, 1, 2, 3, 0]]
+    panel.plot(*round_trip.T, color=MIDDLE, lw=1)
     panel.plot(*points.T, "o", color=DARK)
     for word, (x, y) in zip(words, points, strict=True):
         panel.text(x + 0.12, y + up.get(word, 0.1), word)
@@ -270,14 +278,16 @@ def head_weights():
 def masks():
     """Causal mask, padding mask, both."""
     causal = nf.causal_mask(5)
-    padding = np.broadcast_to([True, True, True, False, False], (5, 5))
+    is_word = np.arange(5) < 3
+    padding = np.broadcast_to(is_word, (5, 5))
     canvas(5.4, 2.75)
     grids = {"causal": causal, "padding": padding, "both (&)": causal & padding}
     for column, (title, mask) in enumerate(grids.items()):
         x = 0.42 + 1.68 * column
         y = 2.15
         for (row, key), keep in np.ndenumerate(mask):
-            text, color = ("", DARK) if keep else ("×", "white")
+            text = "" if keep else "×"
+            color = DARK if keep else "white"
             left = x + 0.3 * key
             low = y - 0.3 * (row + 1)
             cell(left, low, 0.3, 0.3, text, color, 10, DARK, edgecolor=MIDDLE)

@@ -46,11 +46,14 @@ def bytenet():
             if at in seen[depth]:
                 seen[depth - 1].add(lower)
                 style |= {"color": DARK, "linewidth": 2, "linestyle": "-"}
-            line((left + 0.6 * at, ys[depth]), (left + 0.6 * lower, ys[depth - 1]), **style)
+            start = left + 0.6 * at, ys[depth]
+            end = left + 0.6 * lower, ys[depth - 1]
+            line(start, end, **style)
         for depth, at in itertools.product(range(3), range(5)):
+            x = left + 0.6 * at
             text = "" if depth else str(at + 1)
             color = MIDDLE if at in seen[depth] else "white"
-            node(left + 0.6 * at, ys[depth], text, 0.19, color)
+            node(x, ys[depth], text, 0.19, color)
         write(left + 1.2, 2.75, title, "on", size=13)
         write(left + 1.2, 0.12, "words", "on", size=11, color=DARK)
     write(3.55, 1.45, "depth 1", size=11, color=DARK)
@@ -143,7 +146,8 @@ def length_sequences():
     longest = found["sizes"]["longest"]
     both = panels(2, height=6.6, sharex=True)
     for axes, task in zip(both, ("reverse", "copy"), strict=True):
-        by_length(axes, at, found[task], (at[0] * 0.9, longest * 1.08), "symbols")
+        trained = at[0] * 0.9, longest * 1.08
+        by_length(axes, at, found[task], trained, "symbols")
         axes.set(ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
         axes.axhline(12.5, color=MIDDLE, linewidth=1)
         axes.text(6, 14, "chance", size=10, color=DARK)
@@ -215,7 +219,8 @@ def heads_reverse():
     grid = panels(6, 4, width=6.4, height=10.2)
     for axes, head in zip(grid.ravel(), found["heads"], strict=True):
         axes.imshow(head["weights"], cmap=BY_SIGN, vmin=-1, vmax=1)
-        axes.set_title(f"{head['layer'] + 1}.{head['head'] + 1}: {head['right']:.0f} %", size=11)
+        number = f"{head['layer'] + 1}.{head['head'] + 1}"
+        axes.set_title(f"{number}: {head['right']:.0f} %", size=11)
         axes.set(xticks=[], yticks=[])
         axes.spines[["top", "right"]].set_visible(True)
     for row, (name, layer) in enumerate(itertools.product(SUBLAYERS.values(), (1, 2))):
@@ -238,16 +243,19 @@ def heads_en_fr():
         layer = sublayer["layer"]
         for head in found["heads"]:
             if (head["kind"], head["layer"]) == (kind, layer):
-                axes.barh(y, head["loss"] - found["loss"], color=DARK)
+                increase = head["loss"] - found["loss"]
+                axes.barh(y, increase, color=DARK)
                 labels[y] = f"{SUBLAYERS[kind]} {layer + 1}.{head['head'] + 1}"
                 y += 1
-        axes.barh(y, sublayer["loss"] - found["loss"], color="white", edgecolor=DARK, hatch="///")
+        increase = sublayer["loss"] - found["loss"]
+        axes.barh(y, increase, color="white", edgecolor=DARK, hatch="///")
         labels[y] = "all four"
         y += 1.6
     axes.set_yticks(list(labels), labels.values(), size=9)
     axes.set(xscale="log", xlim=(0.002, 2))
     axes.set_xlabel("increase of the loss, nats per token (logarithmic)")
-    axes.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    places = [0.01, 0.1, 1]
+    axes.set_xticks(places, places)
     axes.invert_yaxis()
     axes.grid(axis="x", color=LIGHT)
     axes.set_axisbelow(True)
@@ -295,5 +303,6 @@ def anomaly_scores():
     for (name, counts), style in zip(found["sequences"].items(), styles, strict=True):
         axes.stairs(counts, found["edges"], label=name, **style)
     axes.set_xscale("log")
-    axes.set_xticks([0.001, 0.01, 0.1, 1, 10], ["0.001", "0.01", "0.1", "1", "10"])
+    places = [0.001, 0.01, 0.1, 1, 10]
+    axes.set_xticks(places, places)
     axes.legend(loc="upper left", fontsize=11)

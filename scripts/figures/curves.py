@@ -32,7 +32,14 @@ def losses_of_gaps(gaps, V, smoothing):
     logits = np.eye(1, V)
     target = np.array([0])
     found = [nf.cross_entropy(gap * logits, target, label_smoothing=smoothing) for gap in gaps]
-    return [float(loss) for loss, _ in found], [dlogits[0, 0] for _, dlogits in found]
+    losses = [float(loss) for loss, _ in found]
+    gradients = [dlogits[0, 0] for _, dlogits in found]
+    return losses, gradients
+
+
+def curve(axes, x, y, style, label, **more):
+    """Draw a black curve."""
+    axes.plot(x, y, style, color="black", label=label, **more)
 
 
 @figure
@@ -42,7 +49,7 @@ def label_smoothing():
     gaps = np.linspace(0, 8, 200)
     for smoothing, style in ((0.0, "-"), (0.1, "--"), (0.2, ":")):
         losses, _ = losses_of_gaps(gaps, 5, smoothing)
-        axes.plot(gaps, losses, style, color="black", label=f"ε = {smoothing:g}")
+        curve(axes, gaps, losses, style, f"ε = {smoothing:g}")
         if smoothing:
             best = np.argmin(losses)
             axes.plot(gaps[best], losses[best], "o", color="black")
@@ -57,8 +64,8 @@ def adam_bias():
     steps = np.unique(np.geomspace(1, 10_000, 200).astype(int))
     for beta2, style in ((0.98, "--"), (0.999, ":")):
         without = (1 - 0.9**steps) / np.sqrt(1 - beta2**steps)
-        axes.plot(steps, without, style, color="black", label=f"without, β₂ = {beta2}")
-    axes.plot(steps, np.ones(len(steps)), "-", color="black", label="with bias correction")
+        curve(axes, steps, without, style, f"without, β₂ = {beta2}")
+    curve(axes, steps, np.ones(len(steps)), "-", "with bias correction")
     axes.set(xscale="log", ylim=(0, 7))
     axes.legend()
 
@@ -74,8 +81,10 @@ def schedules():
         "warmup_cosine": (warmup_cosine(0.005, 2000, 16_000), "--"),
     }
     for name, (rate, style) in curves.items():
-        axes.plot(steps, [rate(step) for step in steps], style, color="black", label=name)
-    axes.set(ylim=(0, 0.0065), xticks=[0, 2000, 8000, 16_000], yticks=[0, 0.0025, 0.005])
+        rates = [rate(step) for step in steps]
+        curve(axes, steps, rates, style, name)
+    axes.set(xticks=[0, 2000, 8000, 16_000])
+    axes.set(yticks=[0, 0.0025, 0.005], ylim=(0, 0.0065))
     axes.legend(fontsize=12, ncols=2, loc="upper left", columnspacing=1.0)
 
 
@@ -91,10 +100,12 @@ def norm_gradients():
     sizes = {"d_model": 64, "n_heads": 4, "n_layers": 12, "d_ff": 256, "dtype": "float64"}
     for norm, style in (("pre", "o-"), ("post", "s--")):
         model = nf.Transformer(50, 50, norm=norm, **sizes)
-        _, grads, _ = model.loss_and_grad(model.init(seed=0), src, tgt, backend="reference")
+        params = model.init(seed=0)
+        _, grads, _ = model.loss_and_grad(params, src, tgt, backend="reference")
         layers = [grads["decoder"][str(i)] for i in range(12)]
-        norms = [np.linalg.norm(layer["feed_forward"]["out"]["weight"]) for layer in layers]
-        axes.plot(range(1, 13), norms, style, color="black", label=f"{norm}-norm")
+        weights = [layer["feed_forward"]["out"]["weight"] for layer in layers]
+        norms = [np.linalg.norm(weight) for weight in weights]
+        curve(axes, range(1, 13), norms, style, f"{norm}-norm")
     axes.set(yscale="log", xticks=[1, 4, 8, 12])
     axes.legend()
 
@@ -111,7 +122,8 @@ def averaging():
         x -= 0.2 * (x + rng.standard_normal())
     steps = np.arange(1, 401)
     axes.plot(steps, values, color=MIDDLE, linewidth=1, label="parameter")
-    axes.plot(steps, np.cumsum(values) / steps, color="black", linewidth=2.5, label="mean so far")
+    means = np.cumsum(values) / steps
+    axes.plot(steps, means, color="black", linewidth=2.5, label="mean so far")
     axes.axhline(0, color=DARK, linewidth=0.8, linestyle=":")
     axes.set_ylim(-1.3, 1.7)
     axes.legend(ncols=2, loc="upper left")
@@ -122,7 +134,8 @@ def sampling():
     """Four probabilities after temperature, top-k and top-p."""
     axes = chart("", "probability")
     n = 10_000
-    logits = np.tile(np.log([0.5, 0.25, 0.15, 0.1]), (n, 1))
+    probabilities = [0.5, 0.25, 0.15, 0.1]
+    logits = np.tile(np.log(probabilities), (n, 1))
     evenly = (np.arange(n) + 0.5) / n
     kinds = {
         "T = 0.5": {"temperature": 0.5},
@@ -150,8 +163,9 @@ def position_curves():
         axes.plot(encoding[position], ".-", color="black", linewidth=0.9, markersize=3)
         axes.set_title(f"position {position}", loc="left", size=12)
         axes.grid(color=LIGHT)
-    axes.set(xlabel="index in the vector (D = 128)", xticks=[0, 32, 64, 96, 127], xlim=(-1, 128))
-    axes.set(ylim=(-1.15, 1.15), yticks=[-1, 0, 1])
+    axes.set(xticks=[0, 32, 64, 96, 127], xlim=(-1, 128))
+    axes.set(yticks=[-1, 0, 1], ylim=(-1.15, 1.15))
+    axes.set_xlabel("index in the vector (D = 128)")
     plt.gcf().supylabel("entry of the position vector", size=12)
 
 
@@ -162,10 +176,10 @@ def one_page_gpt():
     """
     found = results("one_page_gpt")
     axes = chart("step", "loss per character")
+    steps = found["steps"]
     unread = "the last tenth, which it never reads"
-    style = {"color": "black", "markersize": 5}
-    axes.plot(found["steps"], found["new"], "s--", label=unread, **style)
-    axes.plot(found["steps"], found["read"], "o-", label="the rest of the text", **style)
+    curve(axes, steps, found["new"], "s--", unread, markersize=5)
+    curve(axes, steps, found["read"], "o-", "the rest of the text", markersize=5)
     axes.set(ylim=(0, 2.7), xticks=range(0, 5001, 1000))
     axes.legend()
 
@@ -177,12 +191,13 @@ def ranks_efficiency():
     """
     axes = chart("ranks (logarithmic)", "efficiency, %")
     found = results("ranks_efficiency")
+    ranks = found["ranks"]
     for color, (name, efficiency) in zip(COLORS, found["networks"].items(), strict=True):
         style = {"color": color, "linewidth": 1.5}
-        axes.plot(found["ranks"], efficiency["weak"], label=name, **style)
-        axes.plot(found["ranks"], efficiency["strong"], linestyle="--", **style)
+        axes.plot(ranks, efficiency["weak"], label=name, **style)
+        axes.plot(ranks, efficiency["strong"], linestyle="--", **style)
     for n, efficiency in found["measured"].items():
-        axes.plot([int(n)], [efficiency], "o", color="black", label=f"measured, {n} ranks")
+        curve(axes, [int(n)], [efficiency], "o", f"measured, {n} ranks")
     for name, (mark, beside) in MARKS.items():
         points = found["published"][name]
         hosts = [beside * point["hosts"] for point in points]

@@ -50,7 +50,12 @@ def svg(draw):
         metadata = {"Date": None, "Creator": None}
         plt.savefig(drawing, format="svg", metadata=metadata, facecolor="white")
     plt.close()
-    return re.sub(r"\d+\.\d{5,}", lambda number: f"{float(number[0]):.3f}", drawing.getvalue())
+    return re.sub(r"\d+\.\d{5,}", rounded, drawing.getvalue())
+
+
+def rounded(number):
+    """What is written in place of a coordinate."""
+    return f"{float(number[0]):.3f}"
 
 
 def dark_style():

@@ -62,6 +62,11 @@ def results(name):
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def numbers(rows):
+    """The matrix whose rows stand in a text, "1 0; 0 1"."""
+    return np.array([row.split() for row in rows.split(";")], float)
+
+
 def chart(xlabel, ylabel):
     """Return axes for curves, with larger letters than those of drawings."""
     plt.rcParams["font.size"] = 14
@@ -72,7 +77,8 @@ def chart(xlabel, ylabel):
 
 def panels(rows, columns=1, *, width=6.2, height, layout="tight", **shared):
     """Return axes in rows and columns, which share what is said: ``sharex=True``, …"""
-    _, axes = plt.subplots(rows, columns, figsize=(width, height), layout=layout, **shared)
+    size = (width, height)
+    _, axes = plt.subplots(rows, columns, figsize=size, layout=layout, **shared)
     return axes
 
 
@@ -85,7 +91,8 @@ def zero_lines(axes):
 def canvas(width, height):
     """Make axes without ticks whose units are those of the figure, 1 = 1 inch."""
     figure = plt.figure(figsize=(width, height))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(0, height), aspect="equal")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height), aspect="equal")
     axes.set_axis_off()
 
 
@@ -99,7 +106,8 @@ def write(x, y, text, place="", **style):
 
 def label(x, y, text, size=10, pad=1.5):
     """Write a text on white, above the lines that it stands on."""
-    write(x, y, text, size=size, bbox={"facecolor": "white", "edgecolor": "none", "pad": pad})
+    on_white = {"facecolor": "white", "edgecolor": "none", "pad": pad}
+    write(x, y, text, size=size, bbox=on_white)
 
 
 def write_rows(x, top, step, texts, place="left", **style):
@@ -114,6 +122,12 @@ def write_columns(left, y, step, texts, place="on", **style):
         write(left + (column + 0.5) * step, y, text, place, **style)
 
 
+def write_directions(middle, y):
+    """Write over arrows that go down what they are, and over those that go up on the right."""
+    write(middle - 0.6, y, "forward", "left", weight="bold")
+    write(middle + 0.6, y, "backward", "right", weight="bold")
+
+
 def line(*points, color=DARK, **style):
     """Draw a line through points."""
     plt.plot(*zip(*points, strict=True), color=color, **style)
@@ -123,9 +137,11 @@ def arrow(start, end, text="", curve=0.0, side="right", linestyle="-"):
     """Draw an arrow between two points, with a text (such as a shape) beside its middle."""
     style = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
     bend = f"arc3,rad={curve}"
-    draw_patch(FancyArrowPatch(start, end, connectionstyle=bend, color=DARK, ls=linestyle, **style))
+    style |= {"connectionstyle": bend, "color": DARK, "linestyle": linestyle}
+    draw_patch(FancyArrowPatch(start, end, **style))
     x, y = np.add(start, end) / 2
-    write(x + (0.08 if side == "right" else -0.08), y, text, side, size=10, color=DARK)
+    away = 0.08 if side == "right" else -0.08
+    write(x + away, y, text, side, size=10, color=DARK)
 
 
 def box(x, y, width, height, text="", color=LIGHT, size=12):
@@ -145,7 +161,8 @@ def cell(x, y, width, height, text="", color="white", size=11, ink="black", **st
 
 def node(x, y, text="", radius=0.2, color="white", size=11):
     """Draw a circle around (x, y) above the lines that end there, with a text in its centre."""
-    draw_patch(plt.Circle((x, y), radius, facecolor=color, edgecolor=DARK, zorder=3))
+    circle = plt.Circle((x, y), radius, facecolor=color, edgecolor=DARK, zorder=3)
+    draw_patch(circle)
     write(x, y, text, size=size, zorder=4)
 
 
@@ -167,13 +184,17 @@ def matrix(
     for (row, column), value in np.ndenumerate(values):
         color, ink = color_of(np.clip(value / peak, -1, 1))
         text = number(value, form) if texts is None else texts[row][column]
-        cell(x + column * width, y - (row + 1) * side, width, side, text, color, size, ink)
+        left = x + column * width
+        low = y - (row + 1) * side
+        cell(left, low, width, side, text, color, size, ink)
     write(x + values.shape[1] * width / 2, y + 0.12, title, "above")
 
 
 def color_of(share):
     """The colour of a number between -1 and 1, and that of the ink for what is written on it."""
-    return to_hex(BY_SIGN((share + 1) / 2)), INKS[int(abs(share) > 0.6)]
+    color = to_hex(BY_SIGN((share + 1) / 2))
+    ink = INKS[int(abs(share) > 0.6)]
+    return color, ink
 
 
 def number(value, form="{:g}"):

@@ -17,10 +17,12 @@ from scripts.figures.drawing import (  # needs pip install -e .
     line,
     matrix,
     number,
+    numbers,
     results,
     rung,
     write,
     write_columns,
+    write_directions,
     write_rows,
 )
 
@@ -40,25 +42,25 @@ def gradients_two_layers():
             box(2.5, top - 0.65, 2.0, 0.65, found["then"])
         if weight := found.get("weight"):
             height, width = 0.42 * np.array(np.shape(weight["value"]))
+            name = weight["name"]
             away = 1.95 if width > 1 else 2.6
             middle = top - 0.32
             y = middle + height / 2
             style = {"side": 0.42, "peak": 3}
-            matrix(3.5 - away - width, y, weight["value"], title=weight["name"], **style)
-            matrix(3.5 + away, y, weight["gradient"], title=f"d{weight['name']}", **style)
+            matrix(3.5 - away - width, y, weight["value"], title=name, **style)
+            matrix(3.5 + away, y, weight["gradient"], title=f"d{name}", **style)
             arrow((3.55 - away, middle), (2.5, middle))
             arrow((4.5, middle), (3.45 + away, middle))
-    write(2.9, 6.75, "forward", "left", weight="bold")
-    write(4.1, 6.75, "backward", "right", weight="bold")
+    write_directions(3.5, 6.75)
 
 
 @figure
 def gradients_linear():
     """The three products of a linear map and its backward pass, with the numbers of linear.md."""
     canvas(5.0, 5.6)
-    x = np.array([[1, 2, 0], [0, -1, 3]])
-    weight = np.array([[1, 0], [2, -1], [0, 1]])
-    dy = np.array([[1, 2], [0, -1]])
+    x = numbers("1 2 0; 0 -1 3")
+    weight = numbers("1 0; 2 -1; 0 1")
+    dy = numbers("1 2; 0 -1")
     products = [
         {"x": x, "W": weight, "x W": x @ weight},
         {"dy": dy, "Wᵀ": weight.T, "dx": dy @ weight.T},
@@ -97,9 +99,9 @@ def gradients_attention():
     and dashed arrows carry what is saved.
     """
     canvas(6.7, 8.3)
-    q = np.diag([2.0, 2.0])
-    k = np.log([[1.0, 4.0], [2.0, 4.0], [5.0, 8.0]])
-    v = np.array([[8.0, 0.0], [0.0, 4.0], [8.0, 8.0]])
+    q = numbers("2 0; 0 2")
+    k = np.log(numbers("1 4; 2 4; 5 8"))
+    v = numbers("8 0; 0 4; 8 8")
     dout = np.eye(2)
     scores = 0.5 * q @ k.T
     out, weights = nf.attention(q, k, v, scale=0.5)
@@ -108,19 +110,19 @@ def gradients_attention():
     dq, dk, dv = nf.attention_backward(dout, q, k, v, weights, scale=0.5)
     log_k = [["0", "log 4"], ["log 2", "log 4"], ["log 5", "log 8"]]
     log_scores = [["0", "log 2", "log 5"], ["log 4", "log 4", "log 8"]]
-    numbers = partial(matrix, side=0.36, width=0.56)
-    numbers(0.2, 7.6, q, title="q")
-    numbers(1.6, 7.6, k, title="k", texts=log_k)
-    numbers(0.9, 5.55, scores, title="scores", texts=log_scores)
-    numbers(0.9, 3.95, weights, title="weights")
-    numbers(0.2, 2.35, v, title="v")
-    numbers(1.6, 1.0, out, title="out")
-    numbers(3.95, 7.6, dq, title="dq", form="{:.2f}")
-    numbers(5.35, 7.6, dk, title="dk")
-    numbers(4.65, 5.55, dscores, title="dscores")
-    numbers(4.65, 3.95, dweights, title="dweights")
-    numbers(5.35, 2.35, dv, title="dv")
-    numbers(3.95, 1.0, dout, title="dout")
+    draw = partial(matrix, side=0.36, width=0.56)
+    draw(0.2, 7.6, q, title="q")
+    draw(1.6, 7.6, k, title="k", texts=log_k)
+    draw(0.9, 5.55, scores, title="scores", texts=log_scores)
+    draw(0.9, 3.95, weights, title="weights")
+    draw(0.2, 2.35, v, title="v")
+    draw(1.6, 1.0, out, title="out")
+    draw(3.95, 7.6, dq, title="dq", form="{:.2f}")
+    draw(5.35, 7.6, dk, title="dk")
+    draw(4.65, 5.55, dscores, title="dscores")
+    draw(4.65, 3.95, dweights, title="dweights")
+    draw(5.35, 2.35, dv, title="dv")
+    draw(3.95, 1.0, dout, title="dout")
     note = {"size": 10, "color": DARK}
     write(1.74, 8.12, "forward", weight="bold")
     write(5.49, 8.12, "backward", weight="bold")
@@ -149,16 +151,21 @@ def gradients_heads():
     """
     canvas(5.0, 4.0)
     log_3 = np.log(3)
-    qkv = [[2, 3, 0, 0, 4, 0], [1, 1, log_3, 0, 8, 2]]
-    dqkv = [[0, 0, -1.5, -0.5, 1.5, -0.5], [1.5 * log_3, 0, 1.5, 0.5, 1.5, 0.5]]
+    qkv = numbers("2 3 0 0 4 0; 1 1 0 0 8 2")
+    qkv[1, 2] = log_3
+    dqkv = numbers("0 0 -1.5 -0.5 1.5 -0.5; 0 0 1.5 0.5 1.5 0.5")
+    dqkv[1, 0] = 1.5 * log_3
     side = 0.7
     left = 0.75
     for top, values, names in ((3.25, qkv, ("q", "k", "v")), (1.2, dqkv, ("dq", "dk", "dv"))):
-        texts = [["log 3" if x == log_3 else number(x, "{:.5g}") for x in row] for row in values]
+        texts = [[number(x, "{:.5g}") for x in row] for row in values]
+        if values is qkv:
+            texts[1][2] = "log 3"
         matrix(left, top, values, 0.5, texts=texts, width=side, size=11)
         write_columns(left, top + 0.08, side, ["head 1", "head 2"] * 3, "above", size=10)
         for part, name in enumerate(names):
-            write(left + (2 * part + 1) * side, top + 0.42, name, "above", size=13)
+            middle = left + (2 * part + 1) * side
+            write(middle, top + 0.42, name, "above", size=13)
             start = left + 2 * part * side + 0.06
             end = left + (2 * part + 2) * side - 0.06
             line((start, top + 0.38), (end, top + 0.38))
@@ -188,10 +195,13 @@ def gradients_tile_grid():
         x = left + key * side
         y = top - (query + 1) * side
         cell(x, y, side, side, text, color, linewidth=0.5)
+    right = left + 8 * side
+    low = top - 8 * side
     for i in range(5):
-        at = i * 2 * side
-        line((left, top - at), (left + 8 * side, top - at), linewidth=1.6)
-        line((left + at, top), (left + at, top - 8 * side), linewidth=1.6)
+        x = left + i * 2 * side
+        y = top - i * 2 * side
+        line((left, y), (right, y), linewidth=1.6)
+        line((x, top), (x, low), linewidth=1.6)
     write(left + 4 * side, top + 0.1, "keys", "above", size=12)
     write(left - 0.12, top - 4 * side, "queries", "left", size=12, rotation=90)
     kinds = (2.3, LIGHT, "whole tile"), (1.6, MIDDLE, "masked\nin part"), (0.9, "white", "skipped")

@@ -15,11 +15,13 @@ from scripts.figures.drawing import (  # needs pip install -e .
     figure,
     line,
     matrix,
+    numbers,
     panels,
     plt,
     results,
     rung,
     write,
+    write_directions,
     write_rows,
     zero_lines,
 )
@@ -51,7 +53,8 @@ def gradients_layer_norm():
     arrow(x_hat, kept)
     plt.plot(*centre, "o", color=DARK, markersize=4)
     plt.plot(*x, "o", color=DARK, markersize=5)
-    write(*(centre + 0.6 * direction + 0.1 * around), "x̂", "above", size=14)
+    beside = centre + 0.6 * direction + 0.1 * around
+    write(*beside, "x̂", "above", size=14)
     write(x[0], x[1] + 0.12, "x − mean(x)", "above", size=12)
     write(end[0] - 0.2, end[1] + 0.08, "dx̂ − mean(dx̂)", "above", size=12)
     write(kept[0] - 0.12, kept[1] + 0.1, "what is kept: dx / rstd", "left-above", size=12)
@@ -64,8 +67,9 @@ def gradients_activations():
     """The curves of three activations and their slopes."""
     curves, slopes = panels(2, width=5, height=5.6, sharex=True)
     x = np.linspace(-4, 3, 701)
-    styles = {"relu": (0, ()), "gelu": (0, (5, 2)), "silu": (0, (1, 1.5))}
-    for name, style in styles.items():
+    dashes = {"relu": (), "gelu": (5, 2), "silu": (1, 1.5)}
+    for name, dash in dashes.items():
+        style = (0, dash)
         f, f_backward = ACTIVATIONS[name]
         curves.plot(x, f(x), color="black", linestyle=style, label=name)
         slope = f_backward(np.ones_like(x), x)
@@ -84,8 +88,8 @@ def embedding_rows():
     """A look-up copies rows; its backward pass adds rows."""
     canvas(5, 5.9)
     ids = np.array([2, 0, 2])
-    dy = np.array([[1.0, -1.0], [2.0, 0.0], [10.0, 5.0]])
-    table = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
+    dy = numbers("1 -1; 2 0; 10 5")
+    table = numbers("0.1 0.2; 0.3 0.4; 0.5 0.6; 0.7 0.8")
     dtable = nf.embedding_backward(dy, ids, (4, 2))
     matrix(0.8, 5.1, table, title="table E")
     matrix(3.2, 4.85, table[ids], title="Y")
@@ -93,7 +97,8 @@ def embedding_rows():
     matrix(3.2, 2.05, dy, title="dY")
     for top in (5.1, 2.3):
         write_rows(0.65, top, 0.5, range(4), color=DARK)
-        write_rows(4.3, top - 0.25, 0.5, [f"id {row}" for row in ids], "right", color=DARK)
+        of_ids = [f"id {row}" for row in ids]
+        write_rows(4.3, top - 0.25, 0.5, of_ids, "right", color=DARK)
     for place, row in enumerate(ids):
         of_table = -0.25 - 0.5 * row
         of_text = -0.5 - 0.5 * place
@@ -141,7 +146,8 @@ def cross_entropy_smoothing():
     best = np.log(1 + 0.9 * V / 0.1)
     axes.axhline(0, color=MIDDLE, linewidth=0.8)
     axes.plot(best, 0, "o", color=DARK)
-    axes.annotate("p = q", (best, 0), (best - 1.6, 0.08), arrowprops={"arrowstyle": "->"})
+    beside = (best - 1.6, 0.08)
+    axes.annotate("p = q", (best, 0), beside, arrowprops={"arrowstyle": "->"})
     axes.set_xlabel("target's logit minus the others' logit (V = 10)")
     axes.set_ylabel("gradient of the target's logit")
     axes.legend(loc="lower right")
@@ -176,8 +182,7 @@ def layer_backward():
         line((5.7, low), (8.75, low), (8.75, high))
         line((8.75, high), (7.25, high))
         arrow((7.45, high), (7.25, high))
-    write(3.9, 12.75, "forward", "left", weight="bold")
-    write(5.1, 12.75, "backward", "right", weight="bold")
+    write_directions(4.5, 12.75)
 
 
 @figure
@@ -188,15 +193,20 @@ def checks_error():
     u = 1.1e-16
     steps = 10.0 ** np.arange(-16, 0.26, 0.25)
     exact = 5 * x**4
-    central = [abs((f(x + h) - f(x - h)) / (2 * h) / exact - 1) for h in steps]
-    complex_step = [abs(f(x + 1j * h).imag / h / exact - 1) for h in steps]
+    central = []
+    complex_step = []
+    for h in steps:
+        slope = (f(x + h) - f(x - h)) / (2 * h)
+        central.append(abs(slope / exact - 1))
+        slope = f(x + 1j * h).imag / h
+        complex_step.append(abs(slope / exact - 1))
     axes = panels(1, width=5, height=4.6, layout="constrained")
     of_central = {"color": MIDDLE, "markersize": 4, "label": "central differences"}
     axes.loglog(steps, np.maximum(central, u), "o-", **of_central)
     of_step = {"color": DARK, "markersize": 3, "label": "complex step"}
     axes.loglog(steps, np.maximum(complex_step, u), "s--", **of_step)
-    axes.loglog(steps, 2 * steps**2 / x**2, ":", color=DARK, linewidth=1)
-    axes.loglog(steps, u * x / (5 * steps), ":", color=DARK, linewidth=1)
+    for bound in (2 * steps**2 / x**2, u * x / (5 * steps)):
+        axes.loglog(steps, bound, ":", color=DARK, linewidth=1)
     write(1e-3, 1e-8, "2 h² / x²", "right-on", size=11)
     write(2e-12, 1e-7, "u x / (5 h)", "left-on", size=11)
     axes.set_title("the derivative of x⁵ at x = 1.1", size=12)
@@ -225,12 +235,15 @@ def dilated_convolution():
         for low, high in sorted(lines):
             line(place(*low), place(*high), linewidth=0.8, zorder=0)
         for at in np.ndindex(4, n):
-            color, edge = (DARK, DARK) if at in marked else ("white", MIDDLE)
-            plt.gca().add_patch(plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge))
+            color = DARK if at in marked else "white"
+            edge = DARK if at in marked else MIDDLE
+            circle = plt.Circle(place(*at), 0.085, facecolor=color, edgecolor=edge)
+            plt.gca().add_patch(circle)
         for row, text in enumerate(("d = 1", "d = 2", "d = 4")):
             x = 0.28 if forward else 0.28 + gap * 15 + 0.1
             side = "right" if forward else "left"
-            write(x, bottom + height * (row + 0.5), text, side, size=10, color=DARK)
+            middle = bottom + height * (row + 0.5)
+            write(x, middle, text, side, size=10, color=DARK)
         names = ("inputs x", "outputs y") if forward else ("dx", "dy")
         write(2.5, bottom - 0.17, names[0], "below", size=11)
         write(2.5, bottom + 3 * height + 0.14, names[1], "above", size=11)

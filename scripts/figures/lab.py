@@ -15,6 +15,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
     line,
     matrix,
     write,
+    write_columns,
 )
 
 import npformer as nf
@@ -26,13 +27,19 @@ LEAST_WIDTH = 6.55  # of a picture: three answers, and 72 letters of the questio
 
 def question_named(bench, name):
     """The question, and the inputs before and after its change."""
-    [question] = [question for question in CONTENT["QUESTIONS"][bench] if question["id"] == name]
-    [start] = [start for start in CONTENT["STARTS"][bench] if start["id"] == question["start"]]
+    question = with_id(CONTENT["QUESTIONS"][bench], name)
+    start = with_id(CONTENT["STARTS"][bench], question["start"])
     before = {name: np.array(x, float) for name, x in start.items() if isinstance(x, list)}
     after = {name: x.copy() for name, x in before.items()}
     for name, i, j, value in question["change"]:
         after[name][i, j] = value
     return question, start, before, after
+
+
+def with_id(entries, name):
+    """The entry of this id."""
+    [entry] = [entry for entry in entries if entry["id"] == name]
+    return entry
 
 
 def lab(question, rows, columns):
@@ -43,12 +50,12 @@ def lab(question, rows, columns):
     n = max(map(np.size, rows.values()))
     width = max(2.9 + n * WIDTH, LEAST_WIDTH)
     text = fill(question["story"], 72)
-    height = 1.55 + 0.22 * text.count("\n") + len(rows) * (SIDE + 0.12)
+    more_lines = 0.22 * text.count("\n")
+    height = 1.55 + more_lines + len(rows) * (SIDE + 0.12)
     canvas(width, height)
     write(0.15, height - 0.15, text, "right-below", size=12)
-    top = height - 0.6 - 0.22 * text.count("\n")
-    for j, name in enumerate(columns):
-        write(2.7 + (j + 0.5) * WIDTH, top - 0.05, name, size=10, color=DARK)
+    top = height - 0.6 - more_lines
+    write_columns(2.7, top - 0.05, WIDTH, columns, "", size=10, color=DARK)
     top -= 0.25
     for name, numbers in rows.items():
         matrix(2.7, top, np.round(numbers, 4), SIDE, width=WIDTH)
@@ -69,9 +76,11 @@ def lab_attention():
     """A longer query: what does the weight of ‘is’ do?"""
     question, start, before, after = question_named("attention", "longer")
     scale = 0.5  # 1/√4
-    _, weights = nf.attention(before["q"], before["k"], before["v"])
+    q = before["q"]
+    k = before["k"]
+    _, weights = nf.attention(q, k, before["v"])
     rows = {
-        "scores before": scale * before["q"] @ before["k"].T,
+        "scores before": scale * q @ k.T,
         "scores after the change": scale * after["q"] @ after["k"].T,
         "weights before": weights,
     }
@@ -82,13 +91,15 @@ def lab_attention():
 def lab_softmax():
     """Softmax is nearly certain: what does the gradient of the score do?"""
     question, _, before, after = question_named("softmax", "certain")
-    y = nf.softmax(before["x"])
+    x = before["x"]
+    dy = before["dy"]
+    y = nf.softmax(x)
     rows = {
-        "scores x": before["x"],
+        "scores x": x,
         "x after the change": after["x"],
-        "dy": before["dy"],
+        "dy": dy,
         "weights y before": y,
-        "dx before": nf.softmax_backward(before["dy"], y),
+        "dx before": nf.softmax_backward(dy, y),
     }
     lab(question, rows, ["1", "2", "3"])
 
@@ -98,12 +109,14 @@ def lab_layer_norm():
     """A row becomes ten times as large: what does its gradient do?"""
     question, _, before, after = question_named("layer_norm", "tenfold")
     gain = before["gain"][0]
-    y, mean, rstd = nf.layer_norm(before["x"], gain, before["bias"][0])
-    dx = nf.layer_norm_backward(before["dy"], before["x"], gain, mean, rstd)[0]
+    x = before["x"]
+    dy = before["dy"]
+    y, mean, rstd = nf.layer_norm(x, gain, before["bias"][0])
+    dx, *_ = nf.layer_norm_backward(dy, x, gain, mean, rstd)
     rows = {
-        "row x": before["x"],
+        "row x": x,
         "x after the change": after["x"],
-        "dy": before["dy"],
+        "dy": dy,
         "y before and after": y,
         "dx before": dx,
     }

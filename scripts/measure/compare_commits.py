@@ -152,7 +152,9 @@ def timed(checkout, case, seconds):
 
 def median_and_range(seconds):
     """Milliseconds: the median, and from the smallest to the largest."""
-    median, low, high = (1e3 * of(seconds) for of in (statistics.median, min, max))
+    median = 1e3 * statistics.median(seconds)
+    low = 1e3 * min(seconds)
+    high = 1e3 * max(seconds)
     return f"{median:.2f} ({low:.2f} … {high:.2f})"
 
 

@@ -143,8 +143,11 @@ def of_torch(case, arguments, cotangents):
     leaves = leaves_of(tensors)
     y = peer(**tensors)
     y.backward(*[torch.tensor(dy) for dy in [*cotangents.values()][:1]])
-    found = {f"d{name}": x.grad.numpy() for name, x in leaves.items() if x.grad is not None}
-    return {**_by_name(case.forward.record.contract, y.detach().numpy()), **found}
+    found = _by_name(case.forward.record.contract, y.detach().numpy())
+    for name, x in leaves.items():
+        if x.grad is not None:
+            found[f"d{name}"] = x.grad.numpy()
+    return found
 
 
 def errors_of(hard, dtype, names=None):
@@ -155,9 +158,8 @@ def errors_of(hard, dtype, names=None):
     """
     arguments = hard.case.arguments(dtype)
     cotangents = hard.case.cotangents(arguments, dtype) if hard.case.backward else {}
-    exact = of_backend(
-        reference, hard.case, *(cast(given, np.longdouble) for given in (arguments, cotangents))
-    )
+    exact_inputs = [cast(given, np.longdouble) for given in (arguments, cotangents)]
+    exact = of_backend(reference, hard.case, *exact_inputs)
     first, *gradients = exact
     errors = {}
     computed_by = contenders()
@@ -210,9 +212,8 @@ def main(
         if operation not in (only or OPERATIONS):
             continue
         errors = errors_of(hard, dtype)
-        rows.append(
-            {"operation": operation, "input": hard.label, "each": hard.each, "errors": errors}
-        )
+        row = {"operation": operation, "input": hard.label}
+        rows.append(row | {"each": hard.each, "errors": errors})
         label = f"{hard.label}, each" if hard.each else hard.label
         table.append([operation, label, *map(shown, errors.values())])
     write_json(json, {"machine": facts, "dtype": dtype, "rows": rows})

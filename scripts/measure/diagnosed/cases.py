@@ -22,12 +22,14 @@ def pairs(kind=nf.Transformer, batch=None, **settings):
     shape = SMALL if issubclass(kind, nf.Transformer) else {"d_model": 32, "dropout": 0.0}
     if issubclass(kind, nf.ByteNet):
         shape = shape | {"n_sets": 1, "dilations": (1, 2)}
-    return new(kind(13, 13, **shape | settings), batch or TASK.batch(0, 32))
+    model = kind(13, 13, **shape | settings)
+    return new(model, batch or TASK.batch(0, 32))
 
 
 def text(kind=nf.LanguageModel, batch=None, **settings):
     """A language model, with the targets of the copy task."""
-    return new(kind(13, **SMALL | {"pad_id": 0} | settings), batch or (TASK.batch(0, 32)[1],))
+    model = kind(13, **SMALL | {"pad_id": 0} | settings)
+    return new(model, batch or TASK.batch(0, 32)[1:])
 
 
 def text_of_words():
@@ -35,7 +37,8 @@ def text_of_words():
 
 
 def autoencoder(**settings):
-    return new(nf.SequenceAutoencoder(13, **{"d_model": 32} | settings), TASK.batch(0, 32))
+    settings = {"d_model": 32} | settings
+    return new(nf.SequenceAutoencoder(13, **settings), TASK.batch(0, 32))
 
 
 def words(n=16, T=10):
@@ -55,12 +58,15 @@ def numbers(**settings):
     """An encoder of measurements, with a number to predict for each row."""
     shape = SMALL | {"n_inputs": 5, "task": "numbers", "n_outputs": 1}
     x = RNG.standard_normal((16, 8, 5), np.float32)
-    return new(nf.Encoder(None, **shape | settings), (x, RNG.standard_normal((16, 1), np.float32)))
+    y = RNG.standard_normal((16, 1), np.float32)
+    return new(nf.Encoder(None, **shape | settings), (x, y))
 
 
 def adapted(case, kind=LowRank, **options):
     """New adapters of a model."""
-    return new(kind(case["model"], case["params"], **{"rank": 2} | options), case["batch"])
+    options = {"rank": 2} | options
+    model = kind(case["model"], case["params"], **options)
+    return new(model, case["batch"])
 
 
 def trained(case, optimizer=None, **settings):
@@ -76,7 +82,8 @@ def after(case, n_steps=150, optimizer=None, **settings):
     case = trained(case, optimizer or nf.Adam(5e-3), **settings)
     has_task = isinstance(case["model"], EncoderDecoder)
     for i in range(n_steps):
-        case["trainer"].step(*(TASK.batch(i, 32) if has_task else case["batch"]))
+        batch = TASK.batch(i, 32) if has_task else case["batch"]
+        case["trainer"].step(*batch)
     return case
 
 
@@ -114,7 +121,10 @@ def rules(n=32):
     row.
     """
     first = RNG.choice(10, (n, 1), p=np.arange(10, 0, -1) / 55)
-    return 3 + (first + np.cumsum(RNG.integers(0, 4, (n, 10)), axis=1)) % 10, first[:, 0] % 3
+    steps = RNG.integers(0, 4, (n, 10))
+    ids = 3 + (first + np.cumsum(steps, axis=1)) % 10
+    labels = first[:, 0] % 3
+    return ids, labels
 
 
 def rules_of_text():

@@ -51,13 +51,21 @@ def in_operation(case, name, *names):
 def in_method(case, name, *names, **settings):
     """Add a mistake in a method of a model, "Class.method" or "Class.method(argument)"."""
     kind, _, method = name.partition(".")
-    make = lambda f: case(variant(getattr(nf, kind), **called(method, f)), **settings)
+
+    def make(f):
+        changed_kind = variant(getattr(nf, kind), **called(method, f))
+        return case(changed_kind, **settings)
+
     return planting(names, make)
 
 
 def in_decoder(case, kind, decoder, name, *names, **settings):
     """Add a mistake in a method of the decoder of a class of models."""
-    make = lambda f: case(with_decoder(kind, decoder, **called(name, f)), **settings)
+
+    def make(f):
+        changed_kind = with_decoder(kind, decoder, **called(name, f))
+        return case(changed_kind, **settings)
+
     return planting(names, make)
 
 
@@ -88,14 +96,17 @@ def planting(names, make):
 
 def with_batch(case, change):
     """The same with the batch ``change(*batch)``."""
-    return case | {"batch": tuple(map(np.ascontiguousarray, change(*case["batch"])))}
+    batch = map(np.ascontiguousarray, change(*case["batch"]))
+    return case | {"batch": tuple(batch)}
 
 
 def changed(tree_of, path, change):
     """A copy of parameters, or of a gradient, with those arrays changed whose path ends so."""
-    return tree.from_leaves(
-        (p, change(x.copy()) if p.endswith(path) else x) for p, x in tree.leaves(tree_of)
-    )
+    leaves = dict(tree.leaves(tree_of))
+    for name, x in leaves.items():
+        if name.endswith(path):
+            leaves[name] = change(x.copy())
+    return tree.from_leaves(leaves.items())
 
 
 def with_params(case, path, change):

@@ -34,7 +34,8 @@ GPT2, LLAMA, BERT = SETTINGS["published"].values()
 
 
 def without_padding(**settings):
-    return text(pad_id=None, batch=(RNG.integers(0, 13, (16, 14)),), **settings)
+    ids = RNG.integers(0, 13, (16, 14))
+    return text(pad_id=None, batch=(ids,), **settings)
 
 
 def masked(**settings):
@@ -131,7 +132,8 @@ def new_models():
     """Models of 1 to 12 layers before their training, each with another seed."""
     kinds = itertools.product((1, 2, 3, 4, 6, 8, 10, 12), ("pre", "post"), OF_DEPTHS)
     for seed, (n_layers, norm, family) in enumerate(kinds):
-        settings = {"n_layers": n_layers, "norm": norm} | SHAPES[(seed + n_layers) % len(SHAPES)]
+        shape = SHAPES[(seed + n_layers) % len(SHAPES)]
+        settings = {"n_layers": n_layers, "norm": norm} | shape
         if family == "Encoder":
             settings.pop("tie_embeddings", None)
         yield f"new {family} {settings}", partial(with_seed, FAMILIES[family], settings, seed)
@@ -143,7 +145,8 @@ def with_seed(make, settings, seed):
 
 
 def trained_adapters(name, n_before, n_steps):
-    return after(adapted(after(MODELS[name](), n_before), **ADAPTED[name]), n_steps)
+    case = after(MODELS[name](), n_before)
+    return after(adapted(case, **ADAPTED[name]), n_steps)
 
 
 def learned(name):

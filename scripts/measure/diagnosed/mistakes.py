@@ -128,7 +128,8 @@ def ids_outside(src, tgt):
 @tested
 @mistake("does not run")
 def classes_from_1():
-    return classes(batch=(words(), RNG.integers(1, 4, 16)))
+    ids = words()
+    return classes(batch=(ids, RNG.integers(1, 4, 16)))
 
 
 @mistake("does not run")
@@ -175,7 +176,8 @@ def one_long_row(src, tgt):
 @tested
 @mistake("one batch again and again")
 def the_same_batch_in_each_step():
-    return watched(trained(pairs()), itertools.repeat(TASK.batch(0, 32)), SAME)
+    same = itertools.repeat(TASK.batch(0, 32))
+    return watched(trained(pairs()), same, SAME)
 
 
 @tested
@@ -202,7 +204,9 @@ def sources_shuffled():
 
 @mistake("rows do not match")
 def sources_of_other_batches():
-    others = ((TASK.batch(i + 1, 16)[0], TASK.batch(i, 16)[1]) for i in itertools.count())
+    sources = (TASK.batch(i + 1, 16)[0] for i in itertools.count())
+    targets = (TASK.batch(i, 16)[1] for i in itertools.count())
+    others = zip(sources, targets, strict=True)
     return watched(trained(pairs(d_model=16, n_layers=1)), others, UNLIKE)
 
 
@@ -251,7 +255,8 @@ def no_causal_mask_in_the_text(**settings):
 
 @in_operation(text, "self_attention", "later tokens leak")
 def causal_mask_one_too_far(attend, qkv, settings, keep_mask=None, **options):
-    mask = np.tril(np.ones((qkv.shape[1], qkv.shape[1]), bool), 1)
+    T = qkv.shape[1]
+    mask = np.tril(np.ones((T, T), bool), 1)
     mask = mask if keep_mask is None else mask & keep_mask
     return attend(qkv, no_causal_mask_in_the_operation(settings), mask, **options)
 
@@ -286,7 +291,11 @@ def mask_is_inverted(mask):
 @in_method(pairs, "Transformer.embed", "rows leak")
 def batch_is_normalised(inherited, *args, **options):
     x, backward = inherited(*args, **options)
-    return x - x.mean(axis=0), lambda dx, gradients: backward(dx - dx.mean(axis=0), gradients)
+
+    def normalised_backward(dx, gradients):
+        return backward(dx - dx.mean(axis=0), gradients)
+
+    return x - x.mean(axis=0), normalised_backward
 
 
 @tested
@@ -294,7 +303,8 @@ def batch_is_normalised(inherited, *args, **options):
 def positions_along_the_rows(inherited, self, ops, params, side, ids, *args):
     x, backward = inherited(self, ops, params, side, ids, *args)
     table = nf.sinusoidal_encoding(99, self.d_model).astype(x.dtype)
-    return x - table[: ids.shape[1]] + table[: len(ids), None], backward
+    B, T = ids.shape
+    return x - table[:T] + table[:B, None], backward
 
 
 @tested
@@ -315,7 +325,11 @@ def with_positions(kind, table):
 
 def equal_positions(kind, number):
     """A class of models all of whose positions have this number everywhere."""
-    return with_positions(kind, lambda self: np.full((self.max_len, self.d_model), number, "f4"))
+
+    def table(model):
+        return np.full((model.max_len, model.d_model), number, "f4")
+
+    return with_positions(kind, table)
 
 
 @mistake("no positions")
@@ -332,7 +346,9 @@ def all_positions_are_equal():
 @tested
 @mistake("input ignored")
 def positions_30_times_too_large():
-    too_large = lambda self: 30 * nf.sinusoidal_encoding(99, self.d_model)
+    def too_large(model):
+        return 30 * nf.sinusoidal_encoding(99, model.d_model)
+
     return pairs(with_positions(nf.Transformer, too_large))
 
 
@@ -341,14 +357,17 @@ def heads_split_without_a_transpose(attend, qkv, settings, keep_mask=None, **opt
     H = settings.n_heads
     parts = np.split(qkv, 3, axis=-1)
     mixed = [x.reshape(B, H, T, -1).swapaxes(1, 2).reshape(B, T, -1) for x in parts]
-    y, *saved = attend(np.concatenate(mixed, axis=-1), settings, keep_mask, **options)
-    return y.reshape(B, T, H, -1).swapaxes(1, 2).reshape(y.shape), *saved
+    qkv = np.concatenate(mixed, axis=-1)
+    y, *saved = attend(qkv, settings, keep_mask, **options)
+    heads = y.reshape(B, T, H, -1)
+    return heads.swapaxes(1, 2).reshape(y.shape), *saved
 
 
 @tested
 @mistake("input ignored")
 def heads_are_split_without_a_transpose():
-    case = text(pad_id=None, batch=(RNG.integers(0, 13, (8, 25)),))
+    ids = RNG.integers(0, 13, (8, 25))
+    case = text(pad_id=None, batch=(ids,))
     case["quick"] = True  # its gradient is not made
     return with_ops(case, self_attention=heads_split_without_a_transpose)
 
@@ -384,7 +403,9 @@ def values_are_zero(x):
 @tested
 @in_params(text, "1.attention.qkv.weight", "equal weights")
 def heads_are_equal(x):
-    return np.concatenate([np.tile(part[:, :8], 4) for part in np.split(x, 3, axis=1)], axis=1)
+    parts = np.split(x, 3, axis=1)
+    equal = [np.tile(part[:, :8], 4) for part in parts]
+    return np.concatenate(equal, axis=1)
 
 
 @mistake("equal weights")
@@ -461,7 +482,11 @@ def one_weight_is_nan(x):
 def padding_is_in_the_loss(compute, self, params, *batch, **options):
     src = batch[0]
     tgt = batch[1]
-    inputs, targets = (tgt[:, :-1], tgt[:, 1:]) if len(batch) == 2 else batch[1:]
+    if len(batch) == 2:
+        inputs = tgt[:, :-1]
+        targets = tgt[:, 1:]
+    else:
+        _, inputs, targets = batch
     ops = nf.get_backend(options.get("backend", "auto"), params)
     logits = self.logits(params, src, inputs, backend=ops)
     loss, _ = reference.cross_entropy(logits, targets, n_tokens=options.get("n_tokens"))
@@ -563,7 +588,9 @@ def dropout_of_another_key_in_the_backward_pass(
     embed, self, ops, params, side, ids, dropout_key=None, at=None
 ):
     x, _ = embed(self, ops, params, side, ids, dropout_key, at)
-    return x, embed(self, ops, params, side, ids, dropout_key and dropout_key + 1, at)[1]
+    another_key = dropout_key and dropout_key + 1
+    _, backward = embed(self, ops, params, side, ids, another_key, at)
+    return x, backward
 
 
 def with_buffers(write):
@@ -619,13 +646,15 @@ def rate_100_times_too_large():
 
 @mistake("rate too large")
 def peak_100_times_too_large():
-    return trained(text(), nf.Adam(nf.warmup_cosine(0.3, 100, 1000)))
+    rate = nf.warmup_cosine(0.3, 100, 1000)
+    return trained(text(), nf.Adam(rate))
 
 
 @tested
 @mistake("rate too large")
 def rate_10_times_too_large():
-    return trained(pairs(d_model=128, n_heads=8, d_ff=256), nf.Adam(1e-2))
+    case = pairs(d_model=128, n_heads=8, d_ff=256)
+    return trained(case, nf.Adam(1e-2))
 
 
 @mistake("rate too large")
@@ -642,18 +671,23 @@ def warm_up_of_a_million_steps():
 @tested
 @mistake("rate too small")
 def epochs_are_given_for_steps():
-    case = trained(pairs(), nf.Adam(nf.warmup_cosine(1e-3, 1, 10)))
+    rate = nf.warmup_cosine(1e-3, 1, 10)
+    case = trained(pairs(), nf.Adam(rate))
     return watched(case, itertools.islice(of_task(), 14), 14)
 
 
 @mistake("rate too small")
 def warm_up_is_longer_than_the_training():
-    return trained(pairs(), nf.Adam(nf.noam(32))) | {"n_steps": 300}
+    case = trained(pairs(), nf.Adam(nf.noam(32)))
+    return case | {"n_steps": 300}
 
 
 @mistake("rate too small")
 def decay_of_epochs_in_each_step():
-    return trained(pairs(), nf.Adam(lambda step: 6e-3 * 0.9**step))
+    def rate(step):
+        return 6e-3 * 0.9**step
+
+    return trained(pairs(), nf.Adam(rate))
 
 
 @mistake("rate too small")
@@ -861,16 +895,25 @@ def adapters_get_half_of_their_gradient(g):
 
 def in_another_order(ids):
     """The same words by the ids of another vocabulary; special tokens keep theirs."""
-    return np.r_[0:3, 3 + np.random.default_rng(0).permutation(10)][ids]
+    words = np.random.default_rng(0).permutation(10)
+    return np.r_[0:3, 3 + words][ids]
 
 
 def all_in_another_order(*batch):
     return map(in_another_order, batch)
 
 
+def with_other_sources(src, tgt):
+    return in_another_order(src), tgt
+
+
+def with_other_units(x, y):
+    return x, 1000 + 30 * y
+
+
 @mistake("worse than chance")
 def sources_in_another_order():
-    return with_batch(loaded(pairs(), 400), lambda src, tgt: (in_another_order(src), tgt))
+    return with_batch(loaded(pairs(), 400), with_other_sources)
 
 
 @tested
@@ -893,7 +936,9 @@ def training_goes_on_in_another_order():
 def text_of_four_words():
     """A text in which each word is followed by itself or by the next of four."""
     rng = np.random.default_rng(0)
-    return text(batch=(3 + np.cumsum(rng.integers(0, 2, (32, 10)), axis=1) % 4,))
+    steps = rng.integers(0, 2, (32, 10))
+    ids = 3 + np.cumsum(steps, axis=1) % 4
+    return text(batch=(ids,))
 
 
 def with_other_words(case):
@@ -921,30 +966,38 @@ def trained_adapters_for_another_vocabulary():
 
 @mistake("worse than chance")
 def classes_in_another_order():
-    return with_batch(loaded(classes(batch=rules())), lambda x, y: (x, (y + 1) % 3))
+    def next_class(ids, labels):
+        return ids, (labels + 1) % 3
+
+    case = loaded(classes(batch=rules()))
+    return with_batch(case, next_class)
 
 
 @mistake("worse than chance")
 def words_of_a_classifier_in_another_order():
     case = loaded(classes(batch=rules(64)))
-    return with_batch(case, lambda x, y: (in_another_order(x), y))
+    return with_batch(case, with_other_sources)
 
 
 @mistake("worse than chance")
 def targets_of_a_trained_model_are_negated():
-    return with_batch(loaded(numbers()), lambda x, y: (x, -y))
+    def negated(x, y):
+        return x, -y
+
+    return with_batch(loaded(numbers()), negated)
 
 
 @mistake("worse than chance", "scale of the data")
 def targets_of_a_trained_model_have_other_units():
-    return with_batch(loaded(numbers()), lambda x, y: (x, 1000 + 30 * y))
+    return with_batch(loaded(numbers()), with_other_units)
 
 
 def in_order(case, arrays, key, size=16):
     """A watched training with the rows of some arrays in the order of their keys."""
     order = np.argsort(key, kind="stable")
     parts = np.split(order, len(order) // size)
-    return watched(trained(case, nf.Adam(5e-3)), (tuple(x[part] for x in arrays) for part in parts))
+    batches = (tuple(x[part] for x in arrays) for part in parts)
+    return watched(trained(case, nf.Adam(5e-3)), batches)
 
 
 @mistake("rows in order", "nothing to learn")
@@ -970,7 +1023,7 @@ def numbers_in_the_order_of_their_targets():
 
 @mistake("validation differs")
 def sources_of_the_validation_have_another_vocabulary():
-    return validated(pairs(), of_task(), lambda src, tgt: (in_another_order(src), tgt))
+    return validated(pairs(), of_task(), with_other_sources)
 
 
 @mistake("validation differs")
@@ -980,15 +1033,21 @@ def text_of_the_validation_has_another_vocabulary():
 
 @mistake("validation differs")
 def validation_is_padded_with_another_id():
-    return validated(pairs(), of_task(), lambda src, tgt: (np.where(src == 0, 12, src), tgt))
+    def padded_with_12(src, tgt):
+        return np.where(src == 0, 12, src), tgt
+
+    return validated(pairs(), of_task(), padded_with_12)
 
 
 @tested
 @mistake("validation differs")
 def validation_has_other_units():
-    return validated(numbers(), of_numbers(), lambda x, y: (1000 + 30 * x, y))
+    def measured_otherwise(x, y):
+        return 1000 + 30 * x, y
+
+    return validated(numbers(), of_numbers(), measured_otherwise)
 
 
 @mistake("validation differs")
 def targets_of_the_validation_have_other_units():
-    return validated(numbers(), of_numbers(), lambda x, y: (x, 1000 + 30 * y))
+    return validated(numbers(), of_numbers(), with_other_units)
