@@ -155,8 +155,8 @@ def check_lines(translator, text):
     if len(messages) > SHOWN:
         shown.append(f"{len(messages) - SHOWN:,} more, too")
     raise UserError(
-        f"{len(messages):,} lines cannot be evaluated, and "
-        f"nothing was translated: {'; '.join(shown)}"
+        f"{len(messages):,} lines cannot be evaluated, "
+        f"and nothing was translated: {'; '.join(shown)}"
     )
 
 
@@ -203,8 +203,8 @@ def pair_of(result):
 
 def report(result):
     print(
-        f"{pair_of(result)}, {result['split']}: {result['sentences']} "
-        f"sentences in {result['seconds']:.1f} s"
+        f"{pair_of(result)}, {result['split']}: "
+        f"{result['sentences']} sentences in {result['seconds']:.1f} s"
     )
     scores = result["scores"]
     for name, title in NAMES.items():

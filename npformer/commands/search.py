@@ -135,9 +135,9 @@ def load_encoder(model):
     encoder = loaded.model
     if isinstance(encoder, Encoder) and encoder.task in ("classes", "numbers"):
         raise UserError(
-            f"{model} holds a classifier, whose vectors were trained for its "
-            "outputs, not to compare meanings: give the folder of a model "
-            "without an output, such as models/minilm"
+            f"{model} holds a classifier, "
+            "whose vectors were trained for its outputs, not to compare meanings: "
+            "give the folder of a model without an output, such as models/minilm"
         )
     return loaded
 

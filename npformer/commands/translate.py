@@ -140,8 +140,7 @@ def draw(translator, line, hypotheses, path):
     if "↑" in "".join(keys + queries):
         title += "; ↑: a capital follows"
     path.parent.mkdir(parents=True, exist_ok=True)
-    labels = "source piece", "piece being said"
-    plot_attention([mean[None]], keys, queries, path, title, *labels)
+    plot_attention([mean[None]], keys, queries, path, title, "source piece", "piece being said")
 
 
 def as_label(piece):

@@ -34,8 +34,8 @@ def other_validation(batches, held_out, pad_id):
         if times := validation.surprise(training):
             yield sign(
                 "validation differs",
-                f"by their frequencies, entries of batch[{which}] are {times:.2g} times as "
-                f"surprising in the validation as in the first {len(batches)} batches",
+                f"by their frequencies, entries of batch[{which}] are {times:.2g} times "
+                f"as surprising in the validation as in the first {len(batches)} batches",
             )
 
 
@@ -56,8 +56,8 @@ def other_targets(recent, earlier):
     if times := recent.surprise(earlier):
         yield sign(
             "rows in order",
-            f"targets of the last {RECENT} steps are {times:.2g} times as "
-            "surprising as those before them, by their frequencies",
+            f"targets of the last {RECENT} steps are {times:.2g} times "
+            "as surprising as those before them, by their frequencies",
         )
 
 
@@ -93,8 +93,8 @@ def of_validation(steps, validations, is_repeated):
     if not is_worse or not loss < loss_before:
         return
     message = (
-        f"val_loss is {last:.4g} now, and was {best:.4g} after step {best_step}; the "
-        f"loss in training fell from {loss_before:.4g} to {loss:.4g}"
+        f"val_loss is {last:.4g} now, and was {best:.4g} after step {best_step}; "
+        f"the loss in training fell from {loss_before:.4g} to {loss:.4g}"
     )
     if is_repeated:
         yield sign("overfitting", message)

@@ -95,8 +95,8 @@ class CopyTask:
                 if len(sequences) == size:
                     return self._pack(sequences)
         raise ValueError(
-            f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: there are "
-            f"not {size} {'held-out' if held_out else 'training'} sequences; "
+            f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: "
+            f"there are not {size} {'held-out' if held_out else 'training'} sequences; "
             "expected more symbols or longer sequences"
         )
 

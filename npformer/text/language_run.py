@@ -41,8 +41,9 @@ class LanguageRun(TextRun):
 
     def __init__(self, folder, settings, text, backend="auto", ranks=None):
         self.text = text
-        sizes = {"vocab": len(text.tokens), "max_len": settings.length}
-        model = from_description({"name": "LanguageModel", **settings.model, **sizes})
+        description = {"name": "LanguageModel", **settings.model}
+        description |= {"vocab": len(text.tokens), "max_len": settings.length}
+        model = from_description(description)
         warmup = min(settings.warmup, settings.steps // 2)
         schedule = warmup_cosine(settings.lr, warmup, settings.steps)
         optimizer = Adam(schedule, betas=(0.9, 0.95))
@@ -116,8 +117,8 @@ class LanguageRun(TextRun):
         """Print what the model writes now, after the first line of the held-out text has begun."""
         if self.ranks.is_first:
             prompt = self.prompt
-            options = {"seed": self.settings.seed, "temperature": 0.8}
-            written = self.writer.write(prompt, n_tokens=120, **options)
+            seed = self.settings.seed
+            written = self.writer.write(prompt, n_tokens=120, seed=seed, temperature=0.8)
             lines = (prompt + written).replace("\n", "\n    ")
             say(f"step {self.trainer.n_steps} writes:\n    {lines}")
 
@@ -125,8 +126,8 @@ class LanguageRun(TextRun):
         """Save the parameters of the best validation, and print its numbers."""
         if self.ranks.is_first:
             say(
-                f"step {record['step']}: {record['bits_per_character']:.3f} bits "
-                "per character of the held-out text"
+                f"step {record['step']}: "
+                f"{record['bits_per_character']:.3f} bits per character of the held-out text"
             )
         super().finish_validation(record, is_shown=False)
 

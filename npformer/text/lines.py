@@ -74,7 +74,7 @@ def _lines(file, name):
         yield line
 
 
-def bad_lines(path, skip_empty=False, check=None):
+def bad_lines(path, skip_empty, check=None):
     """Return a message about each line of a text that is not UTF-8, empty, or refused.
 
     Empty lines are no bad ones with ``skip_empty``. ``check(line, number)`` raises ``ValueError``

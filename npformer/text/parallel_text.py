@@ -229,8 +229,8 @@ class TokenBatches:
     def _pack(self, pairs):
         sources, targets = zip(*pairs, strict=True)
         src = pack(sources, self.source.pad_id, end=self.source.eos_id)
-        marks = {"begin": self.target.bos_id, "end": self.target.eos_id}
-        return src, pack(targets, self.target.pad_id, **marks)
+        target = self.target
+        return src, pack(targets, target.pad_id, begin=target.bos_id, end=target.eos_id)
 
 
 def _length(pair):

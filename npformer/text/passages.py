@@ -41,8 +41,8 @@ class Text:
         for name, ids in (("the text", self.ids), (of_held_out, self.held_out)):
             if len(ids) <= length:
                 raise ValueError(
-                    f"{name} has {len(ids)} tokens, expected more than "
-                    f"length={length}: give a longer text, or a smaller length"
+                    f"{name} has {len(ids)} tokens, expected more than length={length}: "
+                    "give a longer text, or a smaller length"
                 )
 
     def batch(self, seed, step, size):

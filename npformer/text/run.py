@@ -34,8 +34,8 @@ class TextRun(Loop):
         """The ranks of a new training, which agree about it; raises if the folder has another."""
         if (Path(out) / LAST).exists():
             raise ValueError(
-                f"{out} holds a training: continue it with "
-                "--resume, or start another with a new --out"
+                f"{out} holds a training: continue it with --resume, "
+                "or start another with a new --out"
             )
         ranks = checked_ranks(ranks)
         ranks.agree(lambda: facts_of(out, settings))

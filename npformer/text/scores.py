@@ -86,8 +86,8 @@ def _check_language(language):
         if language in codes:
             expected = repr(codes[language])
         warn(
-            f"language={language!r}: Moses' tokeniser has no rules for it "
-            f"and takes those of English; expected {expected}"
+            f"language={language!r}: "
+            f"Moses' tokeniser has no rules for it and takes those of English; expected {expected}"
         )
 
 

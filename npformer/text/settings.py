@@ -90,8 +90,8 @@ class RunSettings(TrainingSettings):
         for name, value in sorted((fixed | of_model).items()):
             if value != begun[name]:
                 raise ValueError(
-                    f"{name}={value!r}, but {path} was begun with {begun[name]!r}: leave "
-                    "it out, or start anew in another folder"
+                    f"{name}={value!r}, but {path} was begun with {begun[name]!r}: "
+                    "leave it out, or start anew in another folder"
                 )
         return replace(self, **changes)
 
@@ -279,6 +279,6 @@ class LanguageSettings(RunSettings):
             self._make_texts("held_out")
         if unknown := self.model.keys() & {"name", "vocab", "max_len"}:
             raise ValueError(
-                f"model has {sorted(unknown)}, which follow from the "
-                "text and from length: leave them out"
+                f"model has {sorted(unknown)}, "
+                "which follow from the text and from length: leave them out"
             )

@@ -125,8 +125,8 @@ class TranslationRun(TextRun):
         n_wanted = run.snapshots.n_wanted()
         if n_lacking := n_wanted - len(run.snapshots.chosen()):
             say(
-                f"{path.parent / SNAPSHOTS} lacks {n_lacking} of {n_wanted} "
-                "to average: the result averages the others"
+                f"{path.parent / SNAPSHOTS} lacks {n_lacking} of {n_wanted} to average: "
+                "the result averages the others"
             )
         return run
 
@@ -156,8 +156,8 @@ class TranslationRun(TextRun):
         self.ranks.first(lambda: self.translator.save(self.snapshots.path_of(record), record))
         if self.ranks.is_first:
             say(
-                f"step {record['step']}: validation loss "
-                f"{record['val_loss']:.3f}, BLEU {record['val_bleu']:.1f} cased, "
+                f"step {record['step']}: validation loss {record['val_loss']:.3f}, "
+                f"BLEU {record['val_bleu']:.1f} cased, "
                 f"{record['val_bleu_lower']:.1f} lower-cased (greedy)"
             )
 
@@ -190,10 +190,15 @@ class TranslationRun(TextRun):
             yield src, tgt
 
     def _batches(self, text, **options):
-        s = self.settings
-        sizes = {"max_tokens": s.max_tokens, "max_len": s.max_len}
-        subwords = self.translator.source, self.translator.target
-        return TokenBatches(text, *subwords, **sizes, ranks=self.ranks, **options)
+        return TokenBatches(
+            text,
+            self.translator.source,
+            self.translator.target,
+            max_tokens=self.settings.max_tokens,
+            max_len=self.settings.max_len,
+            ranks=self.ranks,
+            **options,
+        )
 
     def _check_pairs(self, text):
         """Read every pair, so that every error in them comes now."""
@@ -214,9 +219,11 @@ class TranslationRun(TextRun):
         sources, references = zip(*pairs, strict=True)
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
         scores = self.ranks.first(lambda: score(translations, references, self.settings.tgt))
-        val_loss = mean_loss(self.trainer, translator.params, batches)
-        bleu = {"val_bleu": scores["bleu"], "val_bleu_lower": scores["bleu_lower"]}
-        return {"val_loss": val_loss, **bleu}
+        return {
+            "val_loss": mean_loss(self.trainer, translator.params, batches),
+            "val_bleu": scores["bleu"],
+            "val_bleu_lower": scores["bleu_lower"],
+        }
 
 
 def _learned(text, settings, ranks):
@@ -237,8 +244,8 @@ def _check_progress(info):
     place = info["place"]
     if not isinstance(place, list) or len(place) != len(Place._fields):
         raise ValueError(
-            f"place={place!r:.60}, expected {len(Place._fields)} "
-            f"numbers: {', '.join(Place._fields)}"
+            f"place={place!r:.60}, expected {len(Place._fields)} numbers: "
+            f"{', '.join(Place._fields)}"
         )
     for name, value in zip(Place._fields, place, strict=True):
         check_int(name, value, at_least=0, at_most=LARGEST)

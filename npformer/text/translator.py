@@ -174,8 +174,8 @@ class Translator:
         for number, ids in enumerate(sources, start=first):
             if len(ids) >= self.model.max_len:
                 raise ValueError(
-                    f"line {number} has {len(ids)} pieces, expected fewer "
-                    f"than {self.model.max_len}: divide it"
+                    f"line {number} has {len(ids)} pieces, "
+                    f"expected fewer than {self.model.max_len}: divide it"
                 )
         return sources
 
@@ -260,8 +260,8 @@ def load_translation(path):
     arrays, info = load_checkpoint(path)
     if "model" not in info or not SUBWORDS.keys() <= arrays.keys():
         raise CheckpointError(
-            f"{path} holds no translation model, expected a file "
-            "written by train-translation or Translator.save"
+            f"{path} holds no translation model, "
+            "expected a file written by train-translation or Translator.save"
         )
     return arrays, info
 

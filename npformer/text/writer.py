@@ -132,7 +132,7 @@ def model_in(arrays, info, path):
         tokens = tokens_in(arrays)
         if model.vocab != len(tokens):
             raise ValueError(
-                f"the model has vocab={model.vocab}, its text "
-                f"{len(tokens)} tokens: expected the same"
+                f"the model has vocab={model.vocab}, "
+                f"its text {len(tokens)} tokens: expected the same"
             )
     return model, tokens

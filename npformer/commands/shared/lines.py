@@ -90,8 +90,8 @@ def lines_of(path, refuse):
         n_bad += 1
         if n_bad > BAD_LINES:
             raise UserError(
-                f"{name_of(path)} is no text, and is read no further: more than "
-                f"{BAD_LINES} lines one after another are not UTF-8"
+                f"{name_of(path)} is no text, and is read no further: "
+                f"more than {BAD_LINES} lines one after another are not UTF-8"
             )
         refuse(message)
 

@@ -116,8 +116,8 @@ class TextTraining(Watching):
         code = max(run.ranks.gather(stop.exit_code))  # a signal may have come to one rank alone
         if code:
             say(
-                f"{Signals(code - 128).name}: saved after step "
-                f"{run.trainer.n_steps}; --resume continues from there"
+                f"{Signals(code - 128).name}: saved after step {run.trainer.n_steps}; "
+                "--resume continues from there"
             )
         return code
 
@@ -163,7 +163,7 @@ def saying_where_it_stopped(trainer, steps):
     except (KeyboardInterrupt, SystemExit):
         if trainer.ranks.is_first:
             say(
-                f"stopped after step {trainer.n_steps:,} of {steps:,}; nothing was "
-                "saved to go on from, but fewer --steps end sooner"
+                f"stopped after step {trainer.n_steps:,} of {steps:,}; "
+                "nothing was saved to go on from, but fewer --steps end sooner"
             )
         raise

@@ -40,5 +40,10 @@ def cache(subject):
 def decoder_of(subject, sources, ids):
     """A decoder of these rows, which has read their sources, or a prompt of one token."""
     begin = sources[0] if sources else ids[:, :2]  # of a prompt, the last token is not read yet
-    options = {"max_rows": len(ids) + 1, "max_len": ids.shape[1], "backend": subject.ops}
-    return subject.architecture.decoder(subject.full_params, begin, **options)
+    return subject.architecture.decoder(
+        subject.full_params,
+        begin,
+        max_rows=len(ids) + 1,
+        max_len=ids.shape[1],
+        backend=subject.ops,
+    )

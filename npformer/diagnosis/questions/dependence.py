@@ -38,8 +38,8 @@ def rows(subject):
     if change > 1e-4 * np.abs(y).max():
         yield sign(
             "rows leak",
-            f"the outputs of a row change by {change:.2g} with "
-            "the other rows, or its place among them",
+            f"the outputs of a row change by {change:.2g} with the other rows, "
+            "or its place among them",
         )
 
 
@@ -77,8 +77,8 @@ def tokens_before(subject, places, change):
     elif not change[distance > 0].any():
         yield sign(
             "input ignored",
-            "outputs do not depend on any token before the newest one; if "
-            "the model is meant to see one token, this is no mistake",
+            "outputs do not depend on any token before the newest one; "
+            "if the model is meant to see one token, this is no mistake",
             LIKELY,
         )
     elif subject.is_new:  # heads that are trained may look at a few tokens alone
@@ -100,9 +100,9 @@ def holes(places, change):
         k = numbers[0]
         yield sign(
             "input ignored",
-            f"token {places[k]} changes no output after {last[k]}, but "
-            f"another changes {reach.max()} after it, as if positions and "
-            "heads were mixed by a reshape without a transpose",
+            f"token {places[k]} changes no output after {last[k]}, "
+            f"but another changes {reach.max()} after it, "
+            "as if positions and heads were mixed by a reshape without a transpose",
             LIKELY,
         )
 
@@ -125,8 +125,8 @@ def both_sides(subject):
     if change[distance > 0].any() and not change[distance < 0].any():
         yield sign(
             "input ignored",
-            "what the encoder computes for a token does not "
-            "depend on later ones, as with a causal mask",
+            "what the encoder computes for a token does not depend on later ones, "
+            "as with a causal mask",
             LIKELY,
         )
 
@@ -146,8 +146,8 @@ def positions_or_tokens(subject):
         if ratio < 0.3:
             yield sign(
                 "input ignored",
-                f"outputs change {ratio:.2g} times as much with the token of batch[{which}] as "
-                "with its position, as if positions were much larger than embeddings",
+                f"outputs change {ratio:.2g} times as much with the token of batch[{which}] "
+                "as with its position, as if positions were much larger than embeddings",
                 LIKELY,
             )
 

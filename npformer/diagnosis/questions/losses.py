@@ -30,8 +30,8 @@ def of_outputs(subject):
     if each_row_agrees(subject):
         yield sign(
             "loss differs",
-            f"{message}, but each row alone agrees: rows are "
-            "mixed, or sorted without their targets",
+            f"{message}, but each row alone agrees: "
+            "rows are mixed, or sorted without their targets",
         )
         return
     nearest = min(wrong_losses(subject, expected), key=lambda wrong: abs(wrong.loss - loss))
@@ -136,8 +136,8 @@ def divided(subject):
         if np.allclose(first, again, rtol=1e-4):
             yield sign(
                 "n_tokens ignored",
-                f"with twice the n_tokens, the loss is {first.loss:.2g} times as "
-                f"large, the gradient {first.gradient:.2g} times, not 0.5",
+                f"with twice the n_tokens, the loss is {first.loss:.2g} times as large, "
+                f"the gradient {first.gradient:.2g} times, not 0.5",
             )
         else:
             yield sign(
@@ -258,8 +258,8 @@ def after_training(subject):
     if batch.loss < 1.1 * chance or batch.excess < excess_of_new(subject, rows):
         return
     message = (
-        f"the loss of the batch is {batch.loss:.3g}; the "
-        f"frequencies of the targets alone give {chance:.3g}"
+        f"the loss of the batch is {batch.loss:.3g}; "
+        f"the frequencies of the targets alone give {chance:.3g}"
     )
     if n_answers:
         message += f", and the model expects {batch.expected:.2g}"

@@ -29,9 +29,9 @@ def shifted_rows(x, y):
     second, most = np.sort(np.abs(fits))[-2:]
     if fits[0] < 3 and most > max(8, 2.5 * second) and fits[k] == most:
         return (
-            f"target i fits the tokens of row i+{k} of the input by "
-            f"{most:.0f} standard deviations above chance, those of row i by "
-            f"{fits[0]:.1f}: a row may be missing in one of both"
+            f"target i fits the tokens of row i+{k} of the input "
+            f"by {most:.0f} standard deviations above chance, those of row i by {fits[0]:.1f}: "
+            "a row may be missing in one of both"
         )
     return None
 
@@ -81,8 +81,8 @@ def shuffled_rows(x, y, pad_id):
     of_others = np.mean([often[b] > (a == b) for a, b in rows])
     if of_others > 0.5 > 2 * share:
         return (
-            f"{of_others:.0%} of the targets have exactly the words of the "
-            f"input of another row, {share:.0%} those of their own"
+            f"{of_others:.0%} of the targets have exactly the words of the input of another row, "
+            f"{share:.0%} those of their own"
         )
     return None
 

@@ -150,8 +150,8 @@ def rate(subject, first):
     ratios = [relative_change(move) for move in first if move.x.ndim > 1 and move.gradient.any()]
     ratio = float(np.median(ratios or [0.01]))
     message = (
-        f"with the largest rate, {highest:.3g}, a first step changes weights by "
-        f"{ratio:.2g} times their size; {better(highest, ratio)}"
+        f"with the largest rate, {highest:.3g}, "
+        f"a first step changes weights by {ratio:.2g} times their size; {better(highest, ratio)}"
     )
     has_warmup = rates[0] < highest / 3  # after which steps may be larger
     least = 1e-4 if subject.is_new else 1e-6  # small steps may be wanted after a training
@@ -190,14 +190,14 @@ def schedule(optimizer, n_steps, n_made):
     if end < n / 2 or (n > 9 and spent[-1] == spent[-3]):
         yield sign(
             "rate too small",
-            f"of all rates up to step {n}, 99% are spent by step "
-            f"{end}, as if `total`, or a decay, were in epochs",
+            f"of all rates up to step {n}, 99% are spent by step {end}, "
+            "as if `total`, or a decay, were in epochs",
         )
     elif n_steps and n > 99 and rates.max() < highest / 4:  # fewer are a trial
         yield sign(
             "rate too small",
-            f"up to step {n}, the last, no rate is above {rates.max():.2g}, and it rises to "
-            f"{highest:.2g} later, as if `warmup` were longer than the training",
+            f"up to step {n}, the last, no rate is above {rates.max():.2g}, "
+            f"and it rises to {highest:.2g} later, as if `warmup` were longer than the training",
         )
 
 
@@ -249,6 +249,6 @@ def unusual(subject, first):
             value = getattr(optimizer, name, getattr(training, name, None))
             yield sign(
                 "unusual setting",
-                f"{name}={value}; the gradient has the norm "
-                f"{length:.2g}, and entries near {usual:.1g}",
+                f"{name}={value}; the gradient has the norm {length:.2g}, "
+                f"and entries near {usual:.1g}",
             )
