@@ -384,7 +384,7 @@ def test_a_translation_trained_on_the_gpu_translates_on_either(tmp_path, monkeyp
     # what has learned little does not end
     monkeypatch.setattr("npformer.text.translator.EXTRA_LEN", 5)
     data = str(write_corpus(tmp_path / "data", n_val=2))
-    settings = {**SETTINGS, "data": data, "steps": 2, "validate_every": 1}
+    settings = {**SETTINGS, "data": data, "steps": 2, "validate_every": 2}
     run = TranslationRun.start(tmp_path / "run", TranslationSettings(**settings), "gpu")
     run.train(progress=False)
     run.finish()

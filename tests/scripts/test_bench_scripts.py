@@ -42,6 +42,7 @@ NO_PEERS = {
 }
 
 
+SHORT = "--quick", "--rounds", 1, "--seconds", 0.001
 build_limits = limits.build_limits
 SMALL = {"AT_LEAST": 2**16, "SECONDS": 1e-4, "MOST_WEIGHTS": 2**20}
 SMALL["READING"] = own_limit.READING._replace(depth=256, n=256)
@@ -82,18 +83,15 @@ IN_THIS_PROCESS = pytest.mark.usefixtures("in_this_process")
 
 
 @pytest.fixture
-def run_npformer_alone(tmp_path, call):
+def run_npformer_alone(measure):
     """The shortest possible run, in this process. Returns the figures that it writes."""
 
     def run_here(script, *arguments):
-        path = tmp_path / "new" / "figures.json"
-        short = ["--quick", "--rounds", 1, "--seconds", 0.001]
-        short += ["--backends", "reference", "--json", path]
         main = import_module(f"scripts.bench.{script}").main
-        code, shown, _ = call(main, *short, *NO_PEERS[script], *arguments)
+        own = "--backends", "reference", *NO_PEERS[script], *arguments
+        code, shown, _, figures = measure(main, *SHORT, *own)
         assert code == 0
         assert "sgemm" in shown and "NumPy's BLAS" in shown
-        figures = json.loads(path.read_text())
         assert figures["machine"]["versions"]["numpy"] == np.__version__
         return figures
 
@@ -281,17 +279,15 @@ def test_bytes_of_a_product_are_not_counted_beside_it(by_columns):
 
 
 @IN_THIS_PROCESS
-def test_the_time_of_a_step_is_divided_among_its_operations(tmp_path, call):
-    file = tmp_path / "x.json"
-    short = ["--steps", "tiny", "--quick", "--rounds", 2, "--seconds", 0.001, "--json", file]
-    result = call(bench_limits.main, *short)
-    assert result.code == 0
-    [step] = json.loads(file.read_text())["steps"].values()
+def test_the_time_of_a_step_is_divided_among_its_operations(measure):
+    code, shown, _, figures = measure(bench_limits.main, *SHORT, "--steps", "tiny", "--rounds", 2)
+    assert code == 0
+    [step] = figures["steps"].values()
     operations = step["operations"]
     assert operations["layer_norm"]["calls"] == 12
     assert operations["layer_norm"]["products"] == 0 < operations["linear"]["products"]
     assert all(of["seconds"] > 0 and of["bytes"] >= 0 for of in operations.values())
-    assert all(name in result.shown for name in [*operations, "outside of operations"])
+    assert all(name in shown for name in [*operations, "outside of operations"])
 
 
 def test_an_operation_of_unknown_products_is_named():
@@ -321,11 +317,11 @@ def test_a_product_has_the_time_of_its_fastest_way(product):
 
 
 @IN_THIS_PROCESS
-def test_a_gpt_is_measured(tmp_path, call):
-    short = ["--gpt2", "--quick", "--rounds", 1, "--seconds", 0.001, "--lengths", 8]
-    alone = ["--without", "transformers", "--json", tmp_path / "x.json"]
-    assert call(bench_pretrained.main, *short, *alone).code == 0
-    step, prompt, generation = json.loads((tmp_path / "x.json").read_text())["results"]
+def test_a_gpt_is_measured(measure):
+    alone = "--gpt2", "--lengths", 8, "--without", "transformers"
+    code, *_, figures = measure(bench_pretrained.main, *SHORT, *alone)
+    assert code == 0
+    step, prompt, generation = figures["results"]
     assert step["what"] == "a step of 4 × 8" and generation["what"] == "and 64 new tokens"
     for result in (step, prompt, generation):
         found = result["contenders"]["npformer"]
@@ -366,23 +362,22 @@ def test_contenders_take_turns_and_say_why_they_are_left_out(capsys):
 # -- ranks -----------------------------------------------------------------------------------------
 
 
-def test_the_benchmark_of_ranks_compares_its_contenders(tmp_path, monkeypatch, call):
+def test_the_benchmark_of_ranks_compares_its_contenders(monkeypatch, measure):
     one = {"step": 2.0, "waited": 0.0, "memory": 500.0}
     one |= {"parameters": 10**6, "bytes": 4e6, "chunks": 15}
     messages = {"exchange": 0.01, "gathering": 0.01, "one number": 1e-4}
     seconds = {"shards": 1.0, "rows": 2.1}
 
-    def measure(n, settings):
+    def measured(n, settings):
         times = (seconds[name] for name in seconds if settings.get(name, 1) > 1)
         return one | messages | {"step": next(times, 2 / n)}
 
-    monkeypatch.setattr(bench_ranks, "measure", measure)
+    monkeypatch.setattr(bench_ranks, "measure", measured)
     monkeypatch.setattr(bench_ranks, "cores", lambda: 2)
-    path = tmp_path / "ranks.json"
-    shown = call(bench_ranks.main, "--steps", "base", "--rounds", 1, "--json", path).shown
+    _, shown, _, figures = measure(bench_ranks.main, "--steps", "base", "--rounds", 1)
     assert "throughput of 2 ranks / 1 process with 2 shards: 1.000" in shown
     assert "weak scaling, 2 ranks: 0.952" in shown
-    found = json.loads(path.read_text())["steps"]["base"]
+    found = figures["steps"]["base"]
     assert found["messages"]["2"]["bandwidth"] == pytest.approx(4e6 / 0.02)
 
 
