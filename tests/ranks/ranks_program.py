@@ -353,7 +353,7 @@ def fails_before_a_step():
 def fails_in_a_callback(folder):
     """A callback of one rank raises; all catch it, save, and go on."""
     trainer = trainer_of("adam", RANKS)
-    message = None
+    messages = []
 
     def fail(_, info):
         if info.step == 3 and RANKS.rank == LAST:
@@ -363,10 +363,10 @@ def fails_in_a_callback(folder):
     try:
         trainer.fit(batches, callbacks=[fail], progress=False)
     except (ZeroDivisionError, RankError) as error:
-        message = f"{type(error).__name__}: {error}"
+        messages.append(f"{type(error).__name__}: {error}")
     trainer.save(folder / "caught.safetensors")
     train(trainer, 8, first=3)
-    return RANKS.gather([message, trainer.n_steps, digest([trainer.flat_params])])
+    return RANKS.gather([messages, trainer.n_steps, digest([trainer.flat_params])])
 
 
 def with_other_threads():

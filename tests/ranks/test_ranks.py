@@ -129,25 +129,25 @@ def test_an_error_of_one_rank_in_a_step_is_raised_on_all_and_all_can_go_on(found
     assert of_steps["threads"] == 0
 
 
-def test_an_error_of_one_rank_before_a_step_is_raised_on_all_and_all_can_go_on(found):
-    *others, (messages, n_steps, parameters) = found["fails before a step"]
-    of_batch, of_iterator = messages
-    assert of_batch.startswith("ValueError: ")
-    assert of_iterator == "OSError: no such text"
-    expected = [f"RankError: rank {found['n'] - 1}: {message}" for message in messages]
-    assert others == [[expected, n_steps, parameters]] * (found["n"] - 1)
-    assert n_steps == 2 + 2
-
-
-def test_an_error_of_a_callback_on_one_rank_is_raised_on_all_and_all_can_go_on(found):
-    *others, (message, n_steps, parameters) = found["fails in a callback"]
-    assert message == OF_THE_USER
-    of_others = f"RankError: rank {found['n'] - 1}: {OF_THE_USER}"
-    assert others == [[of_others, n_steps, parameters]] * (found["n"] - 1)
-    assert n_steps == 3 + 2
-
-
 OF_THE_USER = "ZeroDivisionError: of the user"
+# What one rank raises, and the steps that all have made in the end, two of them after it.
+FAILING = {
+    "before a step": (["ValueError: ", "OSError: no such text"], 2 + 2),
+    "in a callback": ([OF_THE_USER], 3 + 2),
+}
+
+
+@pytest.mark.parametrize("when", FAILING)
+def test_an_error_of_one_rank_outside_of_a_step_is_raised_on_all_and_all_can_go_on(found, when):
+    begins, n_steps = FAILING[when]
+    *others, (messages, n_made, parameters) = found[f"fails {when}"]
+    for message, begin in zip(messages, begins, strict=True):
+        assert message.startswith(begin)
+    assert n_made == n_steps
+    of_others = [f"RankError: rank {found['n'] - 1}: {message}" for message in messages]
+    assert others == [[of_others, n_steps, parameters]] * (found["n"] - 1)
+
+
 WITHOUT_AN_ERROR = "rank 1 has ended, and this rank waits for it: all ranks have to make the same"
 # What the ranks print if the last one ends alone.
 ENDINGS = {
