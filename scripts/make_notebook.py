@@ -6,14 +6,13 @@ python scripts/make_notebook.py      # half a minute; needs pip install -e '.[do
 
 import re
 import sys
-from configparser import ConfigParser
 from doctest import DocTestParser, Example
 from importlib.util import find_spec
 from pathlib import Path
 
 from npformer.commands.shared import command_line  # needs pip install -e .
 
-from npformer.extras import pip_install
+from npformer.extras import ADDRESS, pip_install
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "guides" / "library.md"
@@ -71,12 +70,10 @@ def without_options(source):
 
 def with_addresses(text):
     """Links to files of the repository lead to its site."""
-    config = ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
 
     def address(link):
         path = (PAGE.parent / link[1]).resolve().relative_to(ROOT)
-        return f"]({config['metadata']['url']}/blob/main/{path.as_posix()}"
+        return f"]({ADDRESS}/blob/main/{path.as_posix()}"
 
     return re.sub(r"\]\((?!\w+:|#)([^)#]+)", address, text.strip())
 

@@ -62,11 +62,21 @@ def build_npformer(size, batch, beam, backend, int8=False):
         else:
             sentences = nf.beam_search(model, params, src, beam_size=beam, **options)
             found = np.array([best.tokens for best, *_ in sentences])
-        if found.shape != (batch, size.T):
-            raise ValueError(f"ids of shape {found.shape}, expected {(batch, size.T)}")
         return found
 
-    return step
+    return whole(step, size, batch)
+
+
+def whole(step, size, batch):
+    """``step``, which raises unless each sentence gets as many new tokens as it is to get."""
+
+    def checked():
+        found = step()
+        if found.shape != (batch, size.T) or (found == EOS)[:, :-1].any():
+            raise ValueError(f"ids of shape {found.shape}, expected {(batch, size.T)} without ends")
+        return found
+
+    return checked
 
 
 @functools.cache
@@ -80,7 +90,8 @@ def peer_decoder(name, size, **kind):
 
 def build_peer(size, batch, beam, name, **kind):
     """``step`` that decodes the batch with a library of peers/."""
-    return partial(peer_decoder(name, size, **kind), source(size, batch), size.T, beam)
+    decode = peer_decoder(name, size, **kind)
+    return whole(partial(decode, source(size, batch), size.T, beam), size, batch)
 
 
 CTRANSLATE2 = partial(build_peer, name="ctranslate2")

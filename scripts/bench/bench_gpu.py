@@ -19,9 +19,8 @@ from functools import partial
 
 import numpy as np
 
-from npformer.commands.shared import command_line, write_json  # needs pip install -e .
+from scripts.bench.benchmark import benchmark  # needs pip install -e .
 from scripts.bench.contenders import started
-from scripts.bench.machine import machine, versions_of
 from scripts.bench.options import some, usually
 from scripts.bench.report import print_figures
 from scripts.bench.steps import (
@@ -44,7 +43,7 @@ WARM_UP = 4  # calls
 LARGE = 8192  # the sides of the largest product
 
 
-@command_line
+@benchmark()
 def main(
     turns: usually(rounds=7, seconds=0.5, quick_seconds=0.5),
     *,
@@ -61,16 +60,15 @@ def main(
     if missing := why_no_gpu():
         sys.exit(f"there is nothing to measure: {missing}")
     steps = steps or (["tiny", "base"] if turns.quick else STEPS)
-    facts = {**machine(), "gpu": gpu()}
-    print(f"{facts['gpu']}; {versions_of(facts)}\n")
-    figures = {"machine": facts, "product": {}, "steps": {}, "attention": {}}
+    figures = {"gpu": gpu(), "product": {}, "steps": {}, "attention": {}}
+    print(f"{figures['gpu']}\n")
     for precision in precisions:
         best = report_product(precision, turns)
         figures["product"][precision] = best
         of_steps = {name: report_step(name, precision, best, turns) for name in steps}
         figures["steps"][precision] = of_steps
         figures["attention"][precision] = report_attention(precision, best, turns)
-    write_json(turns.json, figures)
+    return figures
 
 
 def gpu():

@@ -46,32 +46,47 @@ def percent(share):
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
-def milliseconds(figures, which="median"):
-    """The median of ``timing``, or another of its statistics."""
-    return short(1e3 * figures["seconds"][which])
+def milliseconds(seconds):
+    return short(1e3 * seconds["median"])
+
+
+def fastest(seconds):
+    return short(1e3 * seconds["min"])
+
+
+def spread(seconds):
+    return percent(seconds["spread"])
+
+
+def hundredths(number):
+    return f"{number:.2f}"
 
 
 def megabytes(n_bytes):
     return f"{n_bytes / 1e6:,.0f}"
 
 
-CELLS = {  # what a column shows of the figures of a contender
-    "ms": milliseconds,
-    "min": lambda of: milliseconds(of, "min"),
-    "spread": lambda of: percent(of["seconds"]["spread"]),
-    "× first": lambda of: short(of["times_as_long"]),
-    "GFLOP/s": lambda of: short(of["gflops"]),
-    "GB/s": lambda of: short(of["gb_per_second"]),
-    "of sgemm": lambda of: percent(of["share_of_sgemm"]),
-    "of own limit": lambda of: percent(of["share_of_own_limit"]),
-    "fastest": lambda of: percent(of["best_share_of_own_limit"]),
-    "of reading": lambda of: percent(of["share_of_reading"]),
-    "tokens/s": lambda of: short(of["tokens_per_second"]),
-    "first loss": lambda of: f"{of['first_value']:.2f}",
-    "libraries MB": lambda of: megabytes(of["libraries_bytes"]),
-    "training MB": lambda of: megabytes(of["training_bytes"]),
-    "MB": lambda of: megabytes(of["running_bytes"]),
-    "step MB": lambda of: f"{of['step_bytes'] / 1e6:,.1f}",
+def small_megabytes(n_bytes):
+    return f"{n_bytes / 1e6:,.1f}"
+
+
+CELLS = {  # a column: what of the figures of a contender it shows, and how
+    "ms": ("seconds", milliseconds),
+    "min": ("seconds", fastest),
+    "spread": ("seconds", spread),
+    "× first": ("times_as_long", short),
+    "GFLOP/s": ("gflops", short),
+    "GB/s": ("gb_per_second", short),
+    "of sgemm": ("share_of_sgemm", percent),
+    "of own limit": ("share_of_own_limit", percent),
+    "fastest": ("best_share_of_own_limit", percent),
+    "of reading": ("share_of_reading", percent),
+    "tokens/s": ("tokens_per_second", short),
+    "first loss": ("first_value", hundredths),
+    "libraries MB": ("libraries_bytes", megabytes),
+    "training MB": ("training_bytes", megabytes),
+    "MB": ("running_bytes", megabytes),
+    "step MB": ("step_bytes", small_megabytes),
 }
 
 
@@ -82,7 +97,11 @@ def print_figures(results, columns):
     rows = []
     for result in results:
         for name, found in result["contenders"].items():
-            rows.append([result["what"], name, *(CELLS[column](found) for column in columns)])
+            row = [result["what"], name]
+            for column in columns:
+                key, show = CELLS[column]
+                row.append(show(found[key]))
+            rows.append(row)
     print_table(["", "", *columns], rows)
 
 
