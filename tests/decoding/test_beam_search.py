@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from decoded import BOS, EOS, IDS, PAD, SRC
 from numpy.testing import assert_array_equal
-from refusals import refuses
+from refusals import refusing
 
 from npformer import greedy_decode
 from npformer.decoding import Hypothesis, beam_search, log_probability
@@ -243,9 +243,7 @@ def test_log_probability_is_minus_the_loss_of_all_tokens(every_backend):
 def test_bad_arguments_are_named():
     model, params = random_model(0)
 
-    def refused(message, error=ValueError, **bad):
-        refuses(error, message, beam_search, model, params, SRC, **{**IDS, "max_len": 3, **bad})
-
+    refused = refusing(beam_search, model, params, SRC, **IDS, max_len=3)
     refused("n_best=6, expected at most beam_size=5", n_best=6)
     refused("penalty_form='wu', expected 'power' or 'gnmt'", penalty_form="wu")
 

@@ -14,7 +14,7 @@ from decoded import IDS, METHODS, random_model
 from numpy.testing import assert_array_equal
 from programs import use_threads
 from promises import params_of
-from refusals import refuses
+from refusals import refuses, refusing
 
 from npformer import (
     ByteNet,
@@ -91,10 +91,7 @@ def test_an_end_token_that_is_forced_is_a_word(end):
 
 
 def test_bad_arguments_are_named():
-    def refused(message, error=ValueError, **bad):
-        options = {"src": SRC, **IDS, "max_len": 3, **bad}
-        refuses(error, message, greedy_decode, MODEL, params_for(), **options)
-
+    refused = refusing(greedy_decode, MODEL, params_for(), src=SRC, **IDS, max_len=3)
     refused("bos_id=11, expected 0 <= bos_id < 11", bos_id=11)
     refused("eos_id=-1, expected 0 <= eos_id < 11", eos_id=-1)
     refused("max_len=0, expected 1 <= max_len <= 5000", max_len=0)
@@ -285,9 +282,7 @@ def test_more_rows_or_steps_than_announced_are_refused():
 def test_a_decoder_has_at_most_the_positions_of_its_model(make):
     model = make(11, 11, d_model=8, max_len=5)
 
-    def refused(message, **sizes):
-        refuses(ValueError, message, model.decoder, model.init(0), SRC, **sizes)
-
+    refused = refusing(model.decoder, model.init(0), SRC)
     refused("max_len=6, expected at most 5", max_rows=1, max_len=6)
     refused("max_len=0, expected at least 1", max_rows=1, max_len=0)
     refused("max_rows=0, expected at least 1", max_rows=0, max_len=5)

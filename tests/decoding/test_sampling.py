@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from decoded import BOS, EOS, IDS, PAD, SRC, random_model
 from numpy.testing import assert_array_equal
-from refusals import refuses
+from refusals import refuses, refusing
 
 from npformer import greedy_decode
 from npformer.decoding import sample
@@ -261,9 +261,6 @@ def test_no_temperature_overflows_or_underflows(temperature, options):
 
 
 def test_bad_arguments_are_named():
-    def refused(message, error=ValueError, **bad):
-        options = {**IDS, "max_len": 3, "seed": 1, **bad}
-        refuses(error, message, sample, MODEL, PARAMS, SRC, **options)
-
+    refused = refusing(sample, MODEL, PARAMS, SRC, **IDS, max_len=3, seed=1)
     refused("seed=None is a NoneType, expected an int", TypeError, seed=None)
     refused("seed=1.0 is a float, expected an int", TypeError, seed=1.0)

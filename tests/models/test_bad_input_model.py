@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from promises import SRC, TGT
-from refusals import refuses
+from refusals import refuses, refusing
 
 from npformer import (
     SGD,
@@ -59,9 +59,7 @@ def replaced(ids, value):
 
 
 def test_settings():
-    def refused(message, error=ValueError, **arguments):
-        refuses(error, message, Transformer, 13, 11, **{**SMALL, **arguments})
-
+    refused = refusing(Transformer, 13, 11, **SMALL)
     refused("d_model=510 is not divisible by n_heads=8", d_model=510, n_heads=8)
     refused("d_model=14 is not divisible by n_heads=an int of 16610 bits", n_heads=HUGE)
     refused("n_heads=an int of .*odd width 3", d_model=3 * HUGE, n_heads=HUGE, positions="rotary")

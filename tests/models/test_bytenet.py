@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_all_close, assert_close, conv1d, layer_norm, relu
 from promises import SRC, TGT, params_of
-from refusals import refuses
+from refusals import refuses, refusing
 
 from npformer import ByteNet, tree
 from npformer.models.gradients import Gradients
@@ -126,9 +126,7 @@ def test_the_logits_are_those_of_each_sentence_alone(unfold):
 
 
 def test_settings():
-    def refused(message, error=ValueError, **arguments):
-        refuses(error, message, ByteNet, 13, 11, **{**SIZES, **arguments})
-
+    refused = refusing(ByteNet, 13, 11, **SIZES)
     refused("d_model=15, expected an even number", d_model=15)
     refused("n_sets=-1, expected at least 0", n_sets=-1)
     refused(r"dilations=\(\), expected a tuple of one or more numbers", dilations=())

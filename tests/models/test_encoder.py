@@ -26,7 +26,7 @@ from promises import (
     params_of,
     surprise_at,
 )
-from refusals import refuses
+from refusals import refuses, refusing
 from tables import each_of
 
 from npformer import tree
@@ -170,9 +170,7 @@ def test_a_sequence_of_nothing_but_padding_has_the_vector_0(pooling):
 
 
 def test_settings_that_contradict_each_other_or_do_not_exist():
-    def refused(message, **bad):
-        refuses(ValueError, message, encoder, **CLASSES | bad)
-
+    refused = refusing(encoder, **CLASSES)
     body = {"task": None, "n_outputs": None}
 
     refused("vocab=None, n_inputs=None: expected the size of a vocabulary or the width", vocab=None)

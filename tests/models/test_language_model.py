@@ -31,7 +31,7 @@ from promises import (
     params_of,
     surprise_at,
 )
-from refusals import refuses
+from refusals import refuses, refusing
 from results import wait_for_helpers
 from tables import each_of
 
@@ -306,9 +306,7 @@ def test_a_batch_that_is_filled_up_has_the_same_loss(batch, width):
 
 
 def test_settings_that_contradict_each_other_or_do_not_exist():
-    def refused(message, error=ValueError, **bad):
-        refuses(error, message, made, **bad)
-
+    refused = refusing(made)
     refused(r"n_layers=\(1, 2\) is a tuple, expected an int", TypeError, n_layers=(1, 2))
     refused("pad_id=13, expected an id of the vocabulary", pad_id=V)
     refused("d_model=8, n_heads=8: heads of odd width 1 cannot be rotary", n_heads=8)

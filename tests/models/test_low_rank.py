@@ -8,7 +8,7 @@ import pytest
 from catalogue import ADAPTED, OF_ADAPTED as SIZES, adapted
 from oracles import assert_close
 from promises import params_of
-from refusals import refuses
+from refusals import refuses, refusing
 from tables import each_of
 from whole_models import shaken
 
@@ -112,9 +112,7 @@ def test_validation_computes_with_the_merged_weights():
 def test_what_is_refused():
     model = ADAPTED["Encoder"][0]
 
-    def refused(message, **settings):
-        refuses(ValueError, message, LowRank, model, model.init(0), **settings)
-
+    refused = refusing(LowRank, model, model.init(0))
     refused("targets has 'qvk', expected parts of paths such as layers.0", targets=("qvk",))
     refused("targets has 'attention_norm'", targets=("attention_norm",))
     parts = "expected parts of paths such as output.weight, output.bias"

@@ -9,7 +9,7 @@ from promises import (
     params_of,
     surprise_at,
 )
-from refusals import refuses
+from refusals import refuses, refusing
 
 from npformer import Recurrent, SequenceAutoencoder
 
@@ -43,9 +43,7 @@ def test_attention_weights_are_those_of_the_words():
 
 
 def test_bad_settings_are_named():
-    def refused(message, **options):
-        refuses(ValueError, message, make, **options)
-
+    refused = refusing(make)
     refused("cell='rnn', expected 'gru' or 'lstm'", cell="rnn")
     scores = r"None, 'dot', 'general' \(the bilinear score\) or 'additive'"
     refused(f"attention='luong', expected {scores}", attention="luong")

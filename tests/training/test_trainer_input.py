@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from refusals import refuses
+from refusals import refuses, refusing
 from trainings import MODEL, each_copy, make, reversed_order
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
@@ -174,9 +174,7 @@ def test_a_fraction_is_saved_as_the_float_that_it_is_computed_as(tmp_path):
 
 
 def test_arguments_that_do_not_fit_are_refused():
-    def refused(message, error=TypeError, **arguments):
-        refuses(error, message, make, **arguments)
-
+    refused = refusing(make, error=TypeError)
     below = "expected at least 0 and below"
     refused(f"seed=an int of 1329 bits, {below}", ValueError, seed=10**400)
     refused(f"seed=18446744073709551616, {below}", ValueError, seed=2**64)

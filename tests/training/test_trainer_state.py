@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from refusals import refuses
+from refusals import refuses, refusing
 from trainings import MODEL, SRC, TGT, make
 
 from npformer import SGD, Adam, AdamW, CopyTask, Recurrent, tree
@@ -68,9 +68,7 @@ def test_what_else_was_saved_comes_back(tmp_path):
 
 
 def test_what_else_is_saved_has_names_of_its_own(tmp_path):
-    def refused(message, error=TypeError, **more):
-        refuses(error, message, make().save, tmp_path / "x", **more)
-
+    refused = refusing(make().save, tmp_path / "x", error=TypeError)
     info = {"n_steps": 7, "note": 1}
     refused(r"info has the names \['n_steps'\], expected others", ValueError, info=info)
     message = "arrays has 'params.output.bias', expected names that do not begin with 'params.'"
