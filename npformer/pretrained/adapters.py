@@ -1,7 +1,5 @@
 """A model with adapters in files: the model as others write it, and what npformer alone reads."""
 
-from typing import Any
-
 import numpy as np
 
 from npformer import tree
@@ -48,7 +46,7 @@ def split_adapters(tensors: Tensors) -> tuple[Tensors, Tensors]:
     return of_model, of_adapters
 
 
-def with_adapters(model: Any, params: dict, about: dict, tensors: Tensors) -> tuple[LowRank, dict]:
+def with_adapters(model, params: dict, about: dict, tensors: Tensors) -> tuple[LowRank, dict]:
     """A model with adapters, and their parameters."""
     targets = about["targets"]
     if targets is not None:

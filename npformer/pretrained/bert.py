@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -233,12 +232,12 @@ def labels_in(config, n_outputs):
     return tuple(labels) if all(is_name) else None
 
 
-def labels_of(model: Any) -> list[str]:
+def labels_of(model) -> list[str]:
     """The label of each output, or its number."""
     return list(model.labels or [f"LABEL_{i}" for i in range(model.n_outputs)])
 
 
-def output_names(model: Any) -> list[str]:
+def output_names(model) -> list[str]:
     """A name of each output that no other one has, also where two have one label.
 
     >>> sizes = {"vocab": 7, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_ff": 8}

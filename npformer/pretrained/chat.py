@@ -25,7 +25,7 @@ ENDS = (
 )  # which end an answer, if the tokenizer has them
 
 
-def ignore(value: Any) -> None:
+def ignore(value) -> None:
     """Show nothing."""
 
 
@@ -68,11 +68,11 @@ class Chat:
 
     def __init__(
         self,
-        model: Any,
+        model,
         params: dict,
-        tokenizer: Any,
+        tokenizer,
         system: str | None = None,
-        backend: Any = "auto",
+        backend="auto",
         context: int | None = None,
     ):
         is_fit = isinstance(model, LanguageModel)

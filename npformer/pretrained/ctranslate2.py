@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -121,11 +120,12 @@ def export(
             (new / name).write_bytes(data)
 
 
-def check(model: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:
+def check(model, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:
     """Raise if a model cannot be expressed, or if the names are not those of its ids."""
     if not isinstance(model, Transformer):
-        kind = type(model).__name__
-        raise ValueError(f"a {kind} cannot be exported to CTranslate2, expected a Transformer")
+        raise ValueError(
+            f"a {type(model).__name__} cannot be exported to CTranslate2, expected a Transformer"
+        )
     for name, values in SUPPORTED.items():
         value = getattr(model, name)
         if value not in values:
@@ -184,6 +184,6 @@ def fill_stack(specs, stack, model, params):
         setattr(layer, leaf, floats(x.T))  # a linear map is (D_out, D_in) there
 
 
-def floats(x: Any) -> np.ndarray:
+def floats(x) -> np.ndarray:
     """A contiguous array of float32."""
     return np.ascontiguousarray(on_host(x), np.float32)

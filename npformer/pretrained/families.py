@@ -20,7 +20,7 @@ def family_of(config: dict) -> Family:
     return FAMILIES[name]
 
 
-def fitting(model: Any, preferred: str | None = None) -> tuple[Family, dict]:
+def fitting(model, preferred: str | None = None) -> tuple[Family, dict]:
     """The family of a model, and its config.json.
 
     Where several have such a model, it is the ``preferred`` one: an XLM-RoBERTa is a RoBERTa, too.

@@ -88,9 +88,7 @@ class Family(Naming):
         config = self.defaults | config
         needed = [key for ours, key in self.settings.items() if ours not in instead]
         check_complete(config, needed, "config.json")
-        settings: dict[str, Any] = {}
-        for ours, key in self.settings.items():
-            settings[ours] = config.get(key)
+        settings = {ours: config.get(key) for ours, key in self.settings.items()}
         if "activation" in settings:
             theirs = settings["activation"]
             check_supported(self.settings["activation"], theirs, ACTIVATIONS)
@@ -101,9 +99,9 @@ class Family(Naming):
         """Settings of ours that are no single keys of config.json."""
         return {}
 
-    def config_of(self, model: Any) -> dict:
+    def config_of(self, model) -> dict:
         """What config.json says of a model of ours, which has to be of this family."""
-        self.check(model)
+        self.check_settings(model, {*self.settings, *self.extra_settings})
         if model.has_final_norm != (model.norm == "pre"):
             raise ValueError(f"final_norm={model.final_norm}, expected None")
         config = {"model_type": self.name, "architectures": [*self.architectures[:1]]}
@@ -112,17 +110,13 @@ class Family(Naming):
             config[key] = value_for_others(model, ours)
         return config | self.extra_keys_for(model)
 
-    def extra_keys_for(self, model: Any) -> dict:
+    def extra_keys_for(self, model) -> dict:
         """The keys of config.json that ``extra_settings_from`` reads."""
         return {}
 
-    def padding(self, pad_id: int | None, config: dict, tokenizer: Any) -> int | None:
+    def padding(self, pad_id: int | None, config: dict, tokenizer) -> int | None:
         """The id that is padding wherever it stands, where config.json says ``pad_id``."""
         return pad_id
-
-    def check(self, model: Any) -> None:
-        """Raise if a model of ours has a setting that no model of the family has."""
-        self.check_settings(model, {*self.settings, *self.extra_settings})
 
     def begin_id(self, config: dict) -> int | None:
         """The id of the begin token that no file of a tokenizer has, or None."""
@@ -175,7 +169,7 @@ class LanguageFamily(Family):
         return None
 
 
-def value_for_others(model: Any, name: str) -> Any:
+def value_for_others(model, name: str):
     """A setting of ours as others write it: they have no None that stands for another number."""
     value = getattr(model, name)
     if name == "activation":

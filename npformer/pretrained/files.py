@@ -185,7 +185,7 @@ def tensors_in(path: Path) -> Tensors:
     return {name: _stored(name, x, data[begin:]) for name, x in header.items()}
 
 
-def _stored(name: str, described: dict, data: Any) -> Stored:
+def _stored(name: str, described: dict, data) -> Stored:
     shape = tuple(described["shape"])
     dtype = described["dtype"]
     begin, end = described["data_offsets"]

@@ -159,7 +159,7 @@ def check_whole(about: dict) -> None:
         )
 
 
-def head_width(of_model: dict) -> Any:
+def head_width(of_model: dict):
     """How wide a head is, or None if a size is missing or wrong, which is named later."""
     width = of_model.get("attention.key_length")
     if width is not None:
@@ -187,7 +187,7 @@ def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
     return {"rope_type": kind, "factor": factor}
 
 
-def rotation_of_llama3(of_model: dict, by_pair: Any) -> dict:
+def rotation_of_llama3(of_model: dict, by_pair) -> dict:
     """The scaling of Llama 3.1, of which a file holds what it divides each frequency by.
 
     Its two other numbers are 1 and 4 in all models, which is checked.
@@ -219,7 +219,7 @@ def in_halves(tensors: Tensors, config: dict) -> Tensors:
     return ordered
 
 
-def as_halves(stored: Stored, n_heads: Any) -> Stored:
+def as_halves(stored: Stored, n_heads) -> Stored:
     """Order the rows of a projection to queries or keys as rotary positions of npformer turn them.
 
     The pairs of a head that are turned together are the rows 2i and 2i+1 in a GGUF file, and the
@@ -277,7 +277,7 @@ def words_of(said: dict) -> Words:
     return WORDS[name]
 
 
-def whole_tokenizer(said: dict) -> Any:
+def whole_tokenizer(said: dict):
     """The tokenizer of the library tokenizers, by the keys of a file without their beginnings."""
     words = words_of(said)
     tokens = said["tokens"]
@@ -330,7 +330,7 @@ class Reader:
         form = f"<{n}{code}"
         return struct.unpack(form, self.take(struct.calcsize(f"<{code}") * n))
 
-    def number(self, code: str) -> Any:
+    def number(self, code: str):
         """The next number."""
         return self.numbers(1, code)[0]
 
@@ -338,7 +338,7 @@ class Reader:
         """The next text."""
         return self.take(self.number("Q")).decode("utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int):
         """The next value."""
         if kind == STRING:
             return self.text()
@@ -393,7 +393,7 @@ def next_stretch(reader: Reader) -> Stretch:
     return Stretch(reader.number("Q"), name, shape, kind)
 
 
-def tensors_at(stretches: list[Stretch], data: Any) -> Tensors:
+def tensors_at(stretches: list[Stretch], data) -> Tensors:
     """The tensors in some stretches of the bytes after a header.
 
     No two share bytes: a small file could have any number of large ones.
@@ -416,7 +416,7 @@ def tensors_at(stretches: list[Stretch], data: Any) -> Tensors:
     return tensors
 
 
-def tensor_at(stretch: Stretch, data: Any) -> tuple[Stored, int]:
+def tensor_at(stretch: Stretch, data) -> tuple[Stored, int]:
     """A tensor, which is dequantised when it is read, and the number of its bytes."""
     begin, name, shape, number = stretch
     gguf = import_gguf()
@@ -441,7 +441,7 @@ def tensor_at(stretch: Stretch, data: Any) -> tuple[Stored, int]:
     return Stored(shape, rows), n_bytes
 
 
-def dequantised(name: str, data: Any, kind: Any) -> Any:
+def dequantised(name: str, data, kind):
     """The floats of the bytes of a tensor, or of some of its rows."""
     gguf = import_gguf()
     try:

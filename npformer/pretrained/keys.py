@@ -151,7 +151,7 @@ def check_complete(about: dict, keys: Iterable[str], file: str) -> None:
         raise ValueError(f"{file} has no {', '.join(missing)}")
 
 
-def check_supported(setting: str, value: Any, supported: Iterable[str]) -> None:
+def check_supported(setting: str, value, supported: Iterable[str]) -> None:
     """Raise unless a value is one of these texts; ``setting`` says where it stands.
 
     >>> check_supported("x.json has kind", 3, ["a", "b"])

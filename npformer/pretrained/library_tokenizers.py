@@ -50,7 +50,7 @@ def as_value_error(what):
         raise ValueError(f"{what}: {error}") from None
 
 
-def tokenizer_in(text: str) -> Any:
+def tokenizer_in(text: str):
     """The tokenizer that the text of tokenizer.json describes.
 
     It neither cuts nor pads texts, whatever the text says.
@@ -146,7 +146,7 @@ def _word_pieces_in(files, about):
     return inner, about
 
 
-def byte_pairs(vocabulary: dict[str, int], merges: dict[str, str], **options: Any) -> Any:
+def byte_pairs(vocabulary: dict[str, int], merges: dict[str, str], **options):
     """A tokenizer of byte pairs, such as "t h", which divides a text into words as GPT-2 does.
 
     The pairs are given by their places in a file, which errors name.
@@ -173,7 +173,7 @@ def _pair_in(place, merge, vocabulary):
     return tokens
 
 
-def around_text(before: list[str], after: list[str], vocabulary: dict[str, int]) -> Any:
+def around_text(before: list[str], after: list[str], vocabulary: dict[str, int]):
     """The step that puts tokens before and after each text."""
     # It calls each token by its id: it would read "$" and ":" in a token as its own signs.
     special = [

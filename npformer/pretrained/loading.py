@@ -116,7 +116,7 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
             ) from error
 
 
-def load_merged(path: Any) -> Loaded:
+def load_merged(path) -> Loaded:
     """What ``load`` returns, but of a model with adapters the model itself, with merged parameters:
     it can be used, not trained further.
     """

@@ -38,7 +38,7 @@ class Naming:
     # one table.
     how_to_untie = "load(…, tie_embeddings=False) reads both"
 
-    def check_settings(self, model: Any, expressed: set[str]) -> None:
+    def check_settings(self, model, expressed: set[str]) -> None:
         """Raise if a model of ours has settings that no model in these files has.
 
         ``expressed`` are the settings that differ between the models, as files or users say.
@@ -48,18 +48,18 @@ class Naming:
                 raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
         check_expressed(model, {*expressed, *self.constants, *SHARED_SETTINGS})
 
-    def names_of(self, model: Any) -> dict:
+    def names_of(self, model) -> dict:
         """The table of names, for a model of ours."""
         return self.names
 
-    def for_file(self, tensors: dict, model: Any) -> dict:
+    def for_file(self, tensors: dict, model) -> dict:
         """The tensors of the table by the names of a file."""
         renamed = {}
         for name, x in tensors.items():
             renamed[name if name.startswith(self.heads) else self.prefix + name] = x
         return renamed
 
-    def views(self, model: Any, params: dict) -> dict[str, Array]:
+    def views(self, model, params: dict) -> dict[str, Array]:
         """The tensors by the names of the table, as views of the parameters of a model of ours."""
         tensors: dict[str, Array] = {}
         for name, x in self.named_views(model, params):
@@ -68,7 +68,7 @@ class Naming:
                 raise ValueError(f"names has {name} for two parameters, which differ")
         return tensors
 
-    def named_views(self, model: Any, params: dict) -> Iterator[tuple[str, Array]]:
+    def named_views(self, model, params: dict) -> Iterator[tuple[str, Array]]:
         """(name, view) of each parameter or part of one. Parameters may have the same name."""
         names = self.names_of(model)
         for path, x in tree.leaves(params):
@@ -82,7 +82,7 @@ class Naming:
                 parts = [part.T for part in parts]
             yield from zip(theirs, parts, strict=True)
 
-    def read(self, model: Any, tensors: Tensors, dtype: Any) -> dict:
+    def read(self, model, tensors: Tensors, dtype) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
         n_numbers = sum(math.prod(x.shape) for x in tensors.values())
         check_size_of(model, len(tensors), n_numbers)
@@ -107,7 +107,7 @@ class Naming:
             tensors[name].into(out)
         return params
 
-    def advice(self, model: Any, tensors: Tensors) -> str:
+    def advice(self, model, tensors: Tensors) -> str:
         """Which settings to give to ``load`` where those of a file are not those of its tensors."""
         if not isinstance(model, (LanguageModel, Encoder)):
             return ""
@@ -123,7 +123,7 @@ class Naming:
             return f"; load(…, tie_embeddings=True) takes the embedding for {what}"
         return ""
 
-    def write(self, model: Any, params: dict) -> dict[str, Array]:
+    def write(self, model, params: dict) -> dict[str, Array]:
         """The tensors of the table, of a model of ours."""
         return self.views(model, tree.map_leaves(on_host, params))
 

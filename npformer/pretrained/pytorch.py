@@ -142,6 +142,10 @@ class PyTorch(Naming):
         self.prefix = prefix
         self.heads = tuple(modules.values())
         self.names = self.names | modules
+        # The matrix of the output, which has a bias in all models but a LanguageModel.
+        self.output_with_bias = None
+        if self.model is not LanguageModel:
+            self.output_with_bias = f"{modules.get('output')}.weight"
         # How the names of the tensors of the layers begin.
         self.inside = tuple(f"{prefix}{stack}" for stack in self.stacks)
 
@@ -218,11 +222,6 @@ class PyTorch(Naming):
                 biases[bias] = Stored.of(np.zeros(x.shape[0], np.float32))
         return biases
 
-    @property
-    def output_with_bias(self):
-        """The matrix of the output, which has a bias."""
-        return f"{self.names['output']}.weight"
-
     def _settings_of(self, tensors):
         """Our settings, of the shapes; those that no shape shows are PyTorch's defaults."""
         V, D = tensors[f"{self.names['source_embedding']}.weight"].shape
@@ -252,8 +251,9 @@ class PyTorch(Naming):
     def check(self, model):
         """Raise if a model of ours is not an nn.Transformer."""
         if not isinstance(model, Transformer):
-            kind = type(model).__name__
-            raise ValueError(f"a {kind} is no nn.Transformer, expected a Transformer")
+            raise ValueError(
+                f"a {type(model).__name__} is no nn.Transformer, expected a Transformer"
+            )
         self.check_settings(model, EXPRESSED)
         if model.activation not in TORCH_ACTIVATIONS or model.positions not in TORCH_POSITIONS:
             raise ValueError(
@@ -291,11 +291,6 @@ class PyTorchEncoder(PyTorch):
     def __init__(self, modules, prefix, model):
         self.model = model
         super().__init__(modules, prefix)
-
-    @property
-    def output_with_bias(self):
-        """The matrix of the output, which has a bias in an Encoder alone."""
-        return f"{self.names.get('output')}.weight" if self.model is Encoder else None
 
     def _settings_of(self, tensors):
         """Our settings, of the shapes and of PyTorch's defaults."""

@@ -68,9 +68,8 @@ def save(
     import_safetensors()
     path = path_to_replace(path, "a folder" if names is None else "a file")
     if tokenizer is not None and not isinstance(tokenizer, Tokens):
-        kind = type(tokenizer).__name__
         raise TypeError(
-            f"tokenizer is a {kind}, expected "
+            f"tokenizer is a {type(tokenizer).__name__}, expected "
             "one that npformer.pretrained.load has returned, Characters or Pieces"
         )
     try:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npformer.checks import shown
 from npformer.files.strict_json import parse_json
@@ -125,7 +125,7 @@ def sentence_texts(files: Files) -> SentenceTexts:
     return texts
 
 
-def sentence_modules(folder: Path, files: Files, width: Any) -> tuple[dict, Tensors]:
+def sentence_modules(folder: Path, files: Files, width) -> tuple[dict, Tensors]:
     """What a folder says of the vector of a text: keys for config.json, and the tensors that belong
     to them.
 
@@ -183,7 +183,7 @@ def _maps(folder, modules, width):
     return maps, tensors
 
 
-def pooling_of(about: Any) -> str | tuple[str, ...]:
+def pooling_of(about) -> str | tuple[str, ...]:
     """Our pooling, of what a folder says of it; the mean if it says nothing."""
     modes = [POOLINGS[mode] for mode in _modes(about, "pooling")]
     return modes[0] if len(modes) == 1 else tuple(modes)

@@ -64,7 +64,7 @@ class Tokenizer(Tokens):
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer,
         files: Files,
         ids: dict[str, int | None],
         eos_ids: tuple[int, ...],
@@ -95,8 +95,7 @@ class Tokenizer(Tokens):
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The ids of a text; with ``special`` also of what the model expects around it."""
         if not isinstance(text, str):
-            kind = type(text).__name__
-            raise TypeError(f"text={shown(text)} is a {kind}, expected a str")
+            raise TypeError(f"text={shown(text)} is a {type(text).__name__}, expected a str")
         with as_value_error(DIVIDING):
             return self.tokenizer.encode(text, add_special_tokens=special).ids
 
@@ -151,22 +150,22 @@ class MarianTokenizer(Tokens):
         return self.target.decode([self.pieces.get(id_, "<unk>") for id_ in words])
 
 
-def check_tokenizer(tokenizer: Any, model: Any, fits: bool, expected: str) -> None:
+def check_tokenizer(tokenizer, model, fits: bool, expected: str) -> None:
     """Raise unless there is a tokenizer and the model fits, whose kind ``expected`` says."""
     if tokenizer is not None and fits:
         return
-    kind = type(model).__name__
-    beside, advice = "with", ""
+    beside = "with"
+    advice = ""
     if tokenizer is None:
         beside = "without"
         advice = ": copy tokenizer.json and tokenizer_config.json into its folder"
     raise ValueError(
-        f"the model is of the kind {kind}, {beside} a tokenizer: "
+        f"the model is of the kind {type(model).__name__}, {beside} a tokenizer: "
         f"expected a tokenizer and {expected}{advice}"
     )
 
 
-def tokenizer_of(files: Files, config: dict, family: Family) -> Any:
+def tokenizer_of(files: Files, config: dict, family: Family):
     """The tokenizer that is made of files, for a model of a family, or None if they are of none.
 
     Where texts may become one vector, they are prepared as sentence-transformers does.
@@ -216,7 +215,7 @@ def _ids_by_role(inner, about, config):
     return ids
 
 
-def id_in(inner: Any, token: Any) -> int | None:
+def id_in(inner, token) -> int | None:
     """The id of a token in a tokenizer of the library tokenizers, or None."""
     text = text_of(token)
     return inner.token_to_id(text) if isinstance(text, str) else None

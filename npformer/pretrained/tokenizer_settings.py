@@ -125,7 +125,7 @@ def text_of(token: Any) -> Any:
     return token.get("content") if isinstance(token, dict) else token
 
 
-def templates_in(value: Any) -> dict[str, str]:
+def templates_in(value) -> dict[str, str]:
     """The templates of chats by their names, of a text, or of a list with a dict for each."""
     if isinstance(value, str):
         return {"default": value}

@@ -66,12 +66,12 @@ def class_probabilities(
     return softmax(logits)
 
 
-def text_settings(tokenizer: Any) -> SentenceTexts:
+def text_settings(tokenizer) -> SentenceTexts:
     """What the folder of a tokenizer says of texts that become one vector."""
     return getattr(tokenizer, "sentences", SentenceTexts())
 
 
-def rows_of(model: Any, tokenizer: Any, texts: list[str]) -> list:
+def rows_of(model, tokenizer, texts: list[str]) -> list:
     """The ids of each text; a warning says how many are cut, as they are too long."""
     rows = [tokenizer.encode(text) for text in texts]
     for row, text in zip(rows, texts, strict=True):
