@@ -88,7 +88,7 @@ class Family(Naming):
         config = self.defaults | config
         needed = [key for ours, key in self.settings.items() if ours not in instead]
         check_complete(config, needed, "config.json")
-        settings = {ours: config.get(key) for ours, key in self.settings.items()}
+        settings: dict[str, Any] = {ours: config.get(key) for ours, key in self.settings.items()}
         if "activation" in settings:
             theirs = settings["activation"]
             check_supported(self.settings["activation"], theirs, ACTIVATIONS)
