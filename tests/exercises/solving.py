@@ -1,17 +1,10 @@
 """Right and wrong answers, for the checker and in a person's file."""
 
 import re
-import tomllib
-from pathlib import Path
 
 from npformer.exercises import check_function
 from npformer.exercises.child import ALL
 from npformer.exercises.exercise import Mistake
-
-
-def table(name):
-    """What stands in a TOML file beside the tests."""
-    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def verdict_on(key, answer, seed=0):

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tables import table
 
 from npformer.exercises import EXERCISES, check_function
 from npformer.exercises.exercise import WrongAnswer
 from npformer.exercises.transformer import BUILD
 from npformer.exercises.trial import is_same
 from npformer.exercises.verdict import Verdict
-from tests.exercises.solving import table, verdict_on
+from tests.exercises.solving import verdict_on
 
 softmax = EXERCISES["softmax"].answer
 
@@ -25,7 +26,9 @@ def raising(error):
     return function
 
 
-@pytest.mark.parametrize("row", table("odd_answers")["row"], ids=lambda row: row["line"][:60])
+@pytest.mark.parametrize(
+    "row", table(__file__, "odd_answers")["row"], ids=lambda row: row["line"][:60]
+)
 def test_what_is_said_of_an_odd_answer(row):
     verdict = verdict_on(row["key"], row.get("changes") or row["function"])
     assert (verdict.state, verdict.lines[-1]) == ("wrong", row["line"])

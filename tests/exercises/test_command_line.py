@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from programs import WITH_PIPES
+from tables import table
 
 from npformer.commands.exercises import next_of
 
@@ -16,11 +17,11 @@ from npformer.exercises import EXERCISES
 from npformer.exercises.child import BEGIN, check_file
 from npformer.exercises.process import Printed, check_in_process
 from npformer.exercises.progress import Progress
-from tests.exercises.solving import NOT_WRITTEN, table
+from tests.exercises.solving import NOT_WRITTEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "exercises.md"
 STATE = Path("exercises/progress.json")
-FILES = table("odd_files")
+FILES = table(__file__, "odd_files")
 SOFTMAX = EXERCISES["softmax"]
 CAUSAL_MASK = "import numpy as np\n" + EXERCISES["causal_mask"].answer_source
 only_on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux does that")
@@ -100,7 +101,7 @@ def test_what_a_person_can_mend_is_one_line(run):
         Path(name).write_text(text)
         told(f"check {name}", f"{name}{line}")
 
-    for command, line in table("messages")["exercises"].items():
+    for command, line in table(__file__, "messages")["exercises"].items():
         told(command, f"{line}\n")
     such = "such as def soft_lookup(similarities, values):\n"
     of_file("other.py", "x = 1\n", f" defines no function of an exercise, {such}")

@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
+from tables import table
 
 from npformer.exercises.track.file import starting_text
 from npformer.exercises.transformer import BUILD
 from npformer.exercises.transformer.derive import DERIVE, FORWARD
-from tests.exercises.solving import table
 
 
 def test_the_exercises_are_those_of_build():
@@ -81,7 +81,7 @@ def test_the_last_hint_is_nearly_the_answer_and_the_first_is_an_idea(part):
             assert not line or line.strip() not in first
 
 
-@pytest.mark.parametrize("label, codes", table("code_of_hints").items())
+@pytest.mark.parametrize("label, codes", table(__file__, "code_of_hints").items())
 def test_the_code_of_a_hint_is_of_the_answer(label, codes):
     part = DERIVE.parts[label]
     for code in codes:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tables import table
 
 from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
 from npformer.exercises.child import ALL, PARTS
 from npformer.exercises.start import OF_FLOAT32, SHOWS, explained, starting_text, task_text
-from tests.exercises.solving import table, verdict_on
+from tests.exercises.solving import verdict_on
 from tests.tools import mutate_exercises
 
 ROOT = Path(__file__).parents[2]
-MISTAKES = table("usual_mistakes")
-OTHER_ANSWERS = table("right_answers")
+MISTAKES = table(__file__, "usual_mistakes")
+OTHER_ANSWERS = table(__file__, "right_answers")
 every = pytest.mark.parametrize("exercise", ALL.values(), ids=ALL)
 every_alone = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 every_part = pytest.mark.parametrize("part", PARTS, ids=[part.key for part in PARTS])
@@ -169,7 +170,7 @@ def test_what_the_guide_says_of_usual_mistakes():
 
 def test_where_float32_has_to_stay_the_task_says_so():
     """Float64 that leaks into it is noticed: see odd_answers.toml."""
-    for row in table("odd_answers")["row"]:
+    for row in table(__file__, "odd_answers")["row"]:
         if "as its arguments have" in row["line"]:
             assert OF_FLOAT32 in task_text(ALL[row["key"]])
 

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tables import table
 
 from npformer.commands.exercises import main
 
@@ -18,7 +19,7 @@ from npformer.exercises.track.track import track_of
 from npformer.exercises.tracks import TRACKS
 from npformer.exercises.transformer import BUILD as TRACK, reverse
 from npformer.exercises.transformer.derive import DERIVE
-from tests.exercises.solving import NOT_WRITTEN, edit, solve, table
+from tests.exercises.solving import NOT_WRITTEN, edit, solve
 
 FILE = Path("exercises/transformer.py")
 BUILD, page = TRACK.parts, TRACK.page
@@ -301,7 +302,7 @@ def test_a_solved_exercise_needs_no_hint(derive):
 
 
 def test_what_a_person_can_mend_is_one_line(begun):
-    for command, line in table("messages")["build"].items():
+    for command, line in table(__file__, "messages")["build"].items():
         assert begun(command) == (1, f"error: {line}\n")
 
 

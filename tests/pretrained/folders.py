@@ -1,8 +1,6 @@
 """Files of models, as other libraries write them, and what is said of them."""
 
 import json
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +15,6 @@ from tests.tools.forge_pretrained import gguf_of, write_gguf
 # Of BERT's vocab.txt.
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bc", "##d", "A", "é", "e", "."]
 SPECIAL = {"<s>": 3, "</s>": 3}  # kinds of tokens
-
-
-def rows_of(name):
-    """The rows of a table beside the tests."""
-    text = (Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)["row"]
 
 
 def read(path):

@@ -29,7 +29,6 @@ from tests.pretrained.folders import (  # noqa: E402
     warned,
     warned_of_key,
     write_byte_pairs,
-    write_word_pieces,
 )
 from tests.tools.forge_pretrained import (  # noqa: E402
     AS_BERT,
@@ -380,46 +379,6 @@ def test_a_roberta_of_older_files_has_tokens_around_a_text(tmp_path, settings):
     tokenizer = tokenizer_of(path)
     assert tokenizer.encode("a <mask>b") == [0, 4, 7, 5, 2]  # the mask takes the space before it
     assert (tokenizer.pad_id, tokenizer.eos_id, tokenizer.decode([0, 4, 2])) == (1, 2, "a")
-
-
-X_TAKES_A_SPACE = {"content": "<x>", "lstrip": True}
-
-
-@pytest.mark.parametrize(
-    "settings, ids",
-    [
-        ({"bos_token": X_TAKES_A_SPACE | {"normalized": False}}, [0, 3, 2, 1]),
-        ({"extra_special_tokens": {"of_images": X_TAKES_A_SPACE}}, [0, 3, 2, 1]),
-        ({"model_specific_special_tokens": {"of_images": X_TAKES_A_SPACE}}, [0, 3, 2, 1]),
-        # of two forms the last one is read, as transformers does
-        ({"mask_token": "<x>", "additional_special_tokens": [X_TAKES_A_SPACE]}, [0, 3, 2, 1]),
-        ({"mask_token": X_TAKES_A_SPACE, "additional_special_tokens": ["<x>"]}, [0, 2, 3, 2, 1]),
-    ],
-)
-def test_a_special_token_takes_the_space_that_its_form_says(tmp_path, settings, ids):
-    path = gpt2_with(tmp_path, [*"abĠ"], vocab=4)
-    edit(path / "tokenizer_config.json", **settings)
-    assert tokenizer_of(path).encode("a <x> b") == ids
-
-
-@pytest.fixture
-def word_pieces(bert):
-    return write_word_pieces(bert)
-
-
-def test_no_special_tokens_may_be_named(word_pieces):
-    settings = {"extra_special_tokens": None, "additional_special_tokens": []}
-    edit(word_pieces / "tokenizer_config.json", **settings)
-    assert tokenizer_of(word_pieces).encode("a") == [2, 5, 3]
-
-
-@pytest.mark.parametrize("lowercase, a, e", [(True, 5, 10), (False, 8, 9)])
-def test_word_pieces_are_read_from_their_list(word_pieces, lowercase, a, e):
-    settings = {"do_lower_case": lowercase, "cls_token": {"content": "[CLS]"}}
-    edit(word_pieces / "tokenizer_config.json", **settings)
-    tokenizer = tokenizer_of(word_pieces)
-    assert tokenizer.encode("A bcd é.") == [2, a, 6, 7, e, 11, 3]
-    assert tokenizer.decode(tokenizer.encode("bcd [MASK]")) == "bcd"
 
 
 def test_a_tokenizer_that_is_not_read_is_named(llama):

@@ -20,6 +20,7 @@ pytest.importorskip("gguf")
 from programs import WITH_PIPES  # noqa: E402, which needs them
 from refusals import refuses  # noqa: E402
 from safetensors.numpy import load_file  # noqa: E402
+from tables import table  # noqa: E402
 from tiny import tiny_translation_tokenizer  # noqa: E402
 
 from npformer import (  # noqa: E402
@@ -42,7 +43,6 @@ from tests.pretrained.folders import (  # noqa: E402
     gguf_file,
     read,
     refused,
-    rows_of,
     save_new,
     without_tokenizer,
     write_byte_pairs,
@@ -456,7 +456,7 @@ def is_not_saved(name, settings, reason):
     refuses(ValueError, message, save_new, "nowhere", model, names=names)
 
 
-@pytest.mark.parametrize("row", rows_of("not_saved"), ids=lambda row: row["reason"])
+@pytest.mark.parametrize("row", table(__file__, "not_saved")["row"], ids=lambda row: row["reason"])
 def test_a_model_that_a_library_does_not_have_is_not_saved(row):
     is_not_saved(row["model"], json.loads(row["settings"]), row["reason"])
 

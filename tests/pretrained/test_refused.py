@@ -8,14 +8,16 @@ import pytest
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
-from npformer import pretrained  # noqa: E402
+from tables import table  # noqa: E402
+
+from npformer import LanguageModel, pretrained  # noqa: E402
 from tests.pretrained.folders import (  # noqa: E402, which needs them
     MEAN,
     configure,
     edit,
     gguf_file,
     refused,
-    rows_of,
+    save_new,
     sentence_folder,
     warned,
     without_tokenizer,
@@ -32,11 +34,21 @@ def with_sentences(folder):
 
 
 def name_of(row):
-    said = row.get("reason") or row.get("warning") or row["has"]
+    said = row.get("reason") or row.get("warning") or row.get("has") or row["tokens"]
     return f"{row['model']}-{said:.50}"
 
 
-@pytest.mark.parametrize("row", rows_of("refused") + rows_of("read"), ids=name_of)
+ROWS = table(__file__, "refused")["row"] + table(__file__, "read")["row"]
+
+
+def with_pieces(folder, row):
+    """A GPT-2 of older files, with these pieces and room for more tokens."""
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "scale_embeddings": False}
+    model = LanguageModel(row["vocab"], **sizes, positions="learned")
+    return write_byte_pairs(save_new(folder / "pieces", model), row["pieces"])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_what_a_file_says_is_read_or_named(row, copy, tmp_path):
     values = json.loads(row.get("json", "{}"))
     if row["model"] == "a GGUF file":
@@ -50,6 +62,8 @@ def test_what_a_file_says_is_read_or_named(row, copy, tmp_path):
         (path / "npformer_characters.txt").write_text("abc ")
     elif row["model"] == "byte pairs":
         path = write_byte_pairs(without_tokenizer(copy("gpt2")), ["a", "b", "ab"], "a b\n")
+    elif row["model"] == "pieces":
+        path = with_pieces(tmp_path, row)
     elif row["model"] == "word pieces":
         path = write_word_pieces(without_tokenizer(copy("bert")))
     else:
@@ -70,6 +84,10 @@ def test_what_a_file_says_is_read_or_named(row, copy, tmp_path):
     elif "reason" in row:
         assert row["reason"] in refused(path, **settings)
     else:
-        model = pretrained.load(path, **settings).model
-        for name, value in json.loads(row["has"]).items():
+        model, _, tokenizer = pretrained.load(path, **settings)
+        for name, value in json.loads(row.get("has", "{}")).items():
             assert attrgetter(name)(model) == value, name
+        for text, ids in json.loads(row.get("tokens", "{}")).items():
+            assert tokenizer.encode(text) == ids
+        for text, ids in json.loads(row.get("texts", "{}")).items():
+            assert tokenizer.decode(ids) == text

@@ -5,7 +5,6 @@ import json
 import pickle
 import random
 import shutil
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from corpus import SETTINGS, WORDS, sentence_pairs, trained_translator, write_corpus
 from refusals import refuses
+from tables import table
 from trainings import assert_same, outcome, steps_of
 
 from npformer import Transformer, get_backend, reference, tree
@@ -231,12 +231,11 @@ def forged(translator, tmp_path):
     return forge
 
 
-TABLES = tomllib.loads(Path(__file__).with_name("refused.toml").read_text(encoding="utf-8"))
-
-
-def refused_facts(table):
+def refused_facts(kind):
     """Run a test for each row of a table in refused.toml: a message, and facts."""
-    rows = {message: json.loads(facts) for message, facts in TABLES[table].items()}
+    rows = {
+        message: json.loads(facts) for message, facts in table(__file__, "refused")[kind].items()
+    }
     return pytest.mark.parametrize("message, facts", rows.items(), ids=rows)
 
 
