@@ -21,12 +21,16 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run_in_processes(folder, capsys):
-    """``run_in_processes(text)`` runs a command. Returns its exit status, and what it says."""
+    """``run_in_processes(text, status)`` runs a command. Returns what it says.
 
-    def run(text):
+    If an exit status is given, the command has to end with it.
+    """
+
+    def run(text, status=None):
         code = main(shlex.split(text))
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        said = "".join(capsys.readouterr())
+        assert status in (None, code), said
+        return said
 
     return run
 
