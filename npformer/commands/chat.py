@@ -177,8 +177,7 @@ class Talk:
         self.answers.append({"question": question, **figures})
         print(flush=True)
         if result.n_forgotten:
-            oldest = f"the {result.n_forgotten} oldest turns"
-            print_note(f"the context is full: {oldest} are forgotten")
+            print_note(f"the context is full: the {result.n_forgotten} oldest turns are forgotten")
         print_note(
             f"{result.n_said:,} tokens, {result.speed:.1f} tokens/s; {result.n_read:,} of "
             f"{result.n_prompt:,} tokens read in {result.read_seconds:.2f} s"

@@ -19,7 +19,7 @@ WITHOUT_OUTPUTS = """\
 The outputs were not examined: {why}.
 These questions were not asked:
   {questions}
-Give the model a method, and they are:
+Add one of these methods to the model, or mend it, and they are:
   logits(params, *inputs), which returns logits (B, T, V), or
   outputs(params, *inputs), if it predicts anything else."""
 
@@ -111,9 +111,10 @@ def diagnose(
 def checked_batch(batch, more):
     """The arrays of a batch; raises if it is not one tuple, as if ``Trainer.step`` were called."""
     if more:
-        arguments = f"params is followed by {1 + len(more)} arguments"
-        expected = "expected one batch, a tuple of arrays such as (src, tgt), then options by name"
-        raise TypeError(f"{arguments}, {expected}")
+        raise TypeError(
+            f"params is followed by {1 + len(more)} arguments, "
+            "expected one batch, a tuple of arrays such as (src, tgt), then options by name"
+        )
     if hasattr(batch, "shape"):
         raise TypeError(
             f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)"
