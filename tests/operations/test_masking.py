@@ -101,19 +101,6 @@ def both(name, arrays, poisoned, **options):
 
 @BOTH_ATTENTIONS
 @pytest.mark.parametrize("poison", POISONS)
-def test_poison_in_keys_masked_partly_by_causal_and_partly_by_keep_mask(name, poison):
-    keep_mask = np.ones((S, S), bool)
-    # causal hides key 3 from the queries before it, the mask from the others
-    keep_mask[3:, 3] = False
-    arrays, _ = inputs(n_queries=S)
-    hidden = [(x[..., 3, :], poison) for x in arrays[1:3]]
-    poisoned, clean = both(name, arrays, hidden, keep_mask=keep_mask, causal=True)
-    assert_same_bits(poisoned, clean)
-    assert not any(x[..., 3, :].any() for x in poisoned[2:])
-
-
-@BOTH_ATTENTIONS
-@pytest.mark.parametrize("poison", POISONS)
 def test_the_future_may_hold_anything(name, poison):
     arrays, _ = inputs(n_queries=S)
     future = [(x[..., 4:, :], poison) for x in arrays]
