@@ -28,6 +28,14 @@ def save_new(path, model, tokenizer=None, **names):
     return path
 
 
+def model_of(path, **settings):
+    return pretrained.load(path, **settings).model
+
+
+def tokenizer_of(path):
+    return pretrained.load(path)[2]
+
+
 def edit(path, *removed, **values):
     """Change values of a JSON file, which may be new, and remove others by their keys."""
     about = (read(path) if path.exists() else {}) | values

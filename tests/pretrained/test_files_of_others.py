@@ -24,8 +24,10 @@ from tests.pretrained.folders import (  # noqa: E402
     configure,
     edit,
     gguf_file,
+    model_of,
     read,
     refused,
+    tokenizer_of,
     warned,
     warned_of_key,
     write_byte_pairs,
@@ -107,10 +109,6 @@ def with_tokenizer(folder, settings, form=None, normalizer=None):
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
     edit(folder / "tokenizer_config.json", **settings)
     return folder
-
-
-def tokenizer_of(path):
-    return pretrained.load(path)[2]
 
 
 # -- which file is read
@@ -214,7 +212,7 @@ def test_a_table_of_another_size_can_be_read_whole(llama):
     reason = refused(llama)
     assert "embed_tokens.weight (12, 8) and not (9, 8)" in reason
     assert "; load(…, vocab=12) reads all rows of its embedding" in reason
-    assert pretrained.load(llama, vocab=12)[0].vocab == 12
+    assert model_of(llama, vocab=12).vocab == 12
     assert_loads(llama, noisy(LLAMA), vocab=12)
 
 
@@ -286,7 +284,7 @@ def test_another_forced_end_is_saved_in_generation_config_json(marian, has_token
         pretrained.save(marian, changed, params, tokenizer if has_tokenizer else None)
         about = read(marian / "generation_config.json")
         assert about == {"max_length": 9, "forced_eos_token_id": forced}
-        assert pretrained.load(marian)[0] == changed
+        assert model_of(marian) == changed
 
 
 def test_a_forced_end_is_saved_where_generation_config_json_is_empty(marian):
@@ -296,7 +294,7 @@ def test_a_forced_end_is_saved_where_generation_config_json_is_empty(marian):
     pretrained.save(marian, model, params_of("marian"))
     about = read(marian / "generation_config.json")
     assert about == {"forced_eos_token_id": 2}
-    assert pretrained.load(marian)[0].forced_eos_id == 2
+    assert model_of(marian).forced_eos_id == 2
 
 
 # -- padding
@@ -317,12 +315,12 @@ def test_padding_that_texts_have_is_read_like_any_token(llama, pad_token):
     ids = np.array([[5, 7, pad_id, 9]])
     if model.pad_id is None:
         assert_allclose(model.logits(params, ids), LLAMA.logits(params, ids), rtol=1e-6)
-    assert pretrained.load(llama, pad_id=pad_id)[0].pad_id == pad_id
+    assert model_of(llama, pad_id=pad_id).pad_id == pad_id
 
 
 def test_padding_of_a_model_of_npformer_stays(tmp_path):
     path = saved(tmp_path, replace(LLAMA, pad_id=0))
-    assert pretrained.load(path)[0].pad_id == 0
+    assert model_of(path).pad_id == 0
 
 
 def test_the_padding_of_the_tokenizer_is_that_of_an_encoder(bert):
@@ -489,7 +487,7 @@ def test_the_rotation_of_llama3_in_a_gguf_file(tmp_path):
     divisors = frequencies / wanted.frequencies(frequencies)
     about = {"llama.rope.scaling.original_context_length": 64}
     path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": divisors})
-    assert pretrained.load(path)[0].rotary.llama3 == wanted
+    assert model_of(path).rotary.llama3 == wanted
     for others in ([3.0, 8.0], [0.5, 1.0]):
         path, _ = gguf_file(tmp_path, about, tensors={"rope_freqs.weight": others})
         assert f"rope_freqs.weight is not that of Llama3Scaling(factor={others[1]}" in refused(path)
@@ -497,7 +495,7 @@ def test_the_rotation_of_llama3_in_a_gguf_file(tmp_path):
 
 def test_two_scalings_of_one_rotation_are_refused(tmp_path):
     path, _ = gguf_file(tmp_path, LINEAR, tensors={"rope_freqs.weight": [1.0, 1.0]})
-    assert pretrained.load(path)[0].rotary.scaling == 2.0
+    assert model_of(path).rotary.scaling == 2.0
     path, _ = gguf_file(tmp_path, LINEAR, tensors={"rope_freqs.weight": [1.0, 8.0]})
     expected = "it has rope_freqs.weight and rope.scaling.type='linear', supported is one of them"
     assert expected in refused(path)

@@ -41,9 +41,11 @@ from tests.pretrained.folders import (  # noqa: E402
     configure,
     edit,
     gguf_file,
+    model_of,
     read,
     refused,
     save_new,
+    tokenizer_of,
     without_tokenizer,
     write_byte_pairs,
 )
@@ -89,7 +91,7 @@ def test_the_tokenizer_of_a_gguf_file_is_saved(originals, tmp_path):
     whole = json.loads(tokenizer.tokenizer.to_str())  # as the library writes it
     assert saved.keys() == whole.keys()
     assert saved["model"].keys() == whole["model"].keys()
-    again = pretrained.load(tmp_path / "saved")[2]
+    again = tokenizer_of(tmp_path / "saved")
     assert again.encode(TEXT) == tokenizer.encode(TEXT)
     for each in (tokenizer, again):
         assert (each.eos_id, each.chat_template) == (259, "{{ messages }}")
@@ -101,7 +103,7 @@ def test_a_gguf_file_says_which_tokens_are_around_a_text(copy, left_out):
     for name, value in {"bos": 1, "eos": 1, left_out: 0}.items():
         flag = f"tokenizer.ggml.add_{name}_token".encode() + struct.pack("<I", 7)
         path.write_bytes(path.read_bytes().replace(flag + b"\1", flag + bytes([value])))
-    tokenizer = pretrained.load(path)[2]
+    tokenizer = tokenizer_of(path)
     wanted = tokenizer.encode("the man", special=False)
     wanted = [259] * (left_out != "bos") + wanted + [259] * (left_out != "eos")
     assert tokenizer.encode("the man") == wanted
@@ -124,7 +126,7 @@ def test_a_gguf_file_may_have_any_signs_in_the_tokens_around_a_text(tmp_path, be
     about |= {"tokenizer.ggml.bos_token_id": begin_id, "tokenizer.ggml.eos_token_id": end_id}
     path, _ = gguf_file(tmp_path, about, added=kinds)
     wanted = [begin_id, tokens.index("the"), end_id]
-    assert pretrained.load(path)[2].encode("the") == wanted
+    assert tokenizer_of(path).encode("the") == wanted
 
 
 def test_half_precision_is_kept(originals):
@@ -146,7 +148,7 @@ def test_a_marian_has_a_tokenizer_of_two_languages(copy, tmp_path):
     assert ids[-1] == vocabulary["</s>"] and vocabulary["<unk>"] in tokenizer.encode("x")
     assert tokenizer.decode([model.tgt_vocab - 1, *ids, vocabulary["<pad>"]]) == "the man"
     pretrained.save(tmp_path / "again", model, params, tokenizer)
-    assert pretrained.load(tmp_path / "again")[2].encode("a dog") == tokenizer.encode("a dog")
+    assert tokenizer_of(tmp_path / "again").encode("a dog") == tokenizer.encode("a dog")
     (path / "source.spm").write_bytes(b"xxxx")
     assert "source.spm or target.spm is no sentencepiece model" in refused(path)
 
@@ -170,7 +172,7 @@ def test_a_gpt2_of_older_files_has_all_its_pairs(gpt2):
     size = len(about["vocab"])
     pairs = "".join(f"{a} {b}\n" for a, b in [*about["merges"], "##"])
     write_byte_pairs(without_tokenizer(gpt2), [*about["vocab"], "##", "<|endoftext|>"], pairs)
-    tokenizer = pretrained.load(gpt2)[2]
+    tokenizer = tokenizer_of(gpt2)
     assert tokenizer.encode("the##") == [about["vocab"]["the"], size]
     assert tokenizer.eos_id == size + 1
 
@@ -178,15 +180,15 @@ def test_a_gpt2_of_older_files_has_all_its_pairs(gpt2):
 def test_a_token_that_only_the_settings_name_ends_a_text(gpt2):
     (gpt2 / "tokenizer_config.json").write_text("{}")
     configure(gpt2, eos_token_id=7)
-    assert pretrained.load(gpt2)[2].eos_id == 7
+    assert tokenizer_of(gpt2).eos_id == 7
 
 
 def test_of_one_label_a_number_is_predicted(new):
     model = replace(MODELS["bert"], task="classes", n_outputs=1, pooler=True, pooling="first")
     save_new(new, model)
-    assert pretrained.load(new)[0].task == "classes"
+    assert model_of(new).task == "classes"
     configure(new, "problem_type")
-    assert pretrained.load(new)[0].task == "numbers"
+    assert model_of(new).task == "numbers"
 
 
 def test_one_class_of_tokens_is_no_number(new):
@@ -194,7 +196,7 @@ def test_one_class_of_tokens_is_no_number(new):
     save_new(new, model)
     for problem in (None, "regression"):  # of which the class of transformers takes no notice
         configure(new, problem_type=problem)
-        assert pretrained.load(new)[0].task == "classes"
+        assert model_of(new).task == "classes"
 
 
 def test_padding_that_would_be_read_as_the_end_of_a_text_is_not_saved(new):
@@ -211,10 +213,10 @@ def test_the_end_that_is_forced_is_that_of_the_file(copy):
     assert model.forced_eos_id == 2
     cut = replace(model, forced_eos_id=None)
     pretrained.save(path, cut, params, tokenizer)
-    assert pretrained.load(path)[0] == cut
+    assert model_of(path) == cut
     # then transformers takes 0
     configure(path, "forced_eos_token_id", pad_token_id=3, decoder_start_token_id=3)
-    assert pretrained.load(path)[0].forced_eos_id == 0
+    assert model_of(path).forced_eos_id == 0
 
 
 IN_FOLDERS = {
@@ -295,7 +297,7 @@ def test_a_regular_expression_without_end_is_an_error_at_its_text(gpt2, capfd):
     pattern = {"type": "Split", "pattern": {"Regex": "(a*)*$"}}
     pattern |= {"behavior": "Isolated", "invert": False}
     edit(gpt2 / "tokenizer.json", pre_tokenizer=pattern)
-    tokenizer = pretrained.load(gpt2)[2]
+    tokenizer = tokenizer_of(gpt2)
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot divide this text: .*retry-limit"):
         tokenizer.encode("a" * 60 + "b")
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot make a text of these ids"):
@@ -319,7 +321,7 @@ def test_a_folder_is_none_of_the_files_whose_name_it_has(originals, tmp_path, na
         tmp_path / name
     )
     shutil.copytree(originals["gpt2"], tmp_path / name, dirs_exist_ok=True)
-    assert pretrained.load(tmp_path / name)[0] == pretrained.load(originals["gpt2"])[0]
+    assert model_of(tmp_path / name) == model_of(originals["gpt2"])
 
 
 def test_a_checkpoint_of_a_training_is_named_with_what_loads_it(tmp_path):
@@ -510,7 +512,7 @@ def test_a_module_that_is_named_twice_is_read_twice_and_saved_if_both_are_equal(
 def test_the_heads_of_a_state_dict_are_asked_for(tmp_path):
     path = tmp_path / "state.safetensors"
     save_new(path, OF_PYTORCH, names=NAMES)
-    assert pretrained.load(path, names=NAMES, n_heads=4, norm="pre")[0].n_heads == 4
+    assert model_of(path, names=NAMES, n_heads=4, norm="pre").n_heads == 4
     assert "do not show the number of heads: give n_heads=…" in refused(path, names=NAMES)
 
 

@@ -25,7 +25,12 @@ from npformer.reference import softmax
 from npformer.text import Writer
 from npformer.tokens import Characters, Pieces, Subwords
 from npformer.training import CheckpointError
-from tests.pretrained.folders import read, save_new
+from tests.pretrained.folders import (
+    model_of,
+    read,
+    save_new,
+    tokenizer_of,
+)
 from tests.tools.forge_pretrained import MODELS, small_tokenizer
 
 OLDER, NEWER = MODELS["gpt2"], replace(MODELS["gpt2"], d_ff=20)
@@ -230,7 +235,7 @@ def test_tokens_of_npformer_are_saved_for_npformer(folder, kind):
     message = "the tokenizer has no template of a chat"
     refuses(ValueError, message, Chat(model, params, again).answer, "a man")
     save_new(folder, OLDER, small_tokenizer())
-    assert pretrained.load(folder)[2].files == small_tokenizer().files
+    assert tokenizer_of(folder).files == small_tokenizer().files
 
 
 @pytest.mark.filterwarnings("ignore:npformer alone reads its tokenizer")
@@ -259,7 +264,7 @@ def test_two_labels_of_one_name_are_two_classes(new):
     config = read(new / "config.json")
     assert config["id2label"] == {"0": "no", "1": "yes", "2": "no"}
     assert config["label2id"] == {"no (0)": 0, "yes (1)": 1, "no (2)": 2}
-    assert pretrained.load(new)[0].labels == model.labels
+    assert model_of(new).labels == model.labels
 
 
 @pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
@@ -279,10 +284,10 @@ def test_a_tokenizer_replaces_one_of_another_kind(folder):
     (folder / "merges.txt").write_text("#version: 0.2\n")
     (folder / "vocab.json").write_text("{}")
     save_newer(folder, small_tokenizer())
-    assert pretrained.load(folder)[2].files == small_tokenizer().files
+    assert tokenizer_of(folder).files == small_tokenizer().files
     assert not (folder / "merges.txt").exists()
     save_new(folder, OLDER)
-    assert pretrained.load(folder)[2].files == small_tokenizer().files
+    assert tokenizer_of(folder).files == small_tokenizer().files
 
 
 def test_a_damaged_file_that_a_save_does_not_need_is_left_as_it_is(folder):
@@ -303,7 +308,7 @@ def test_the_pooling_of_a_model_is_not_that_of_an_older_one(tmp_path):
     model = replace(MODELS["bert"], pooling="first")
     with pytest.warns(UserWarning, match="npformer alone reads how a text becomes one vector"):
         save_new(tmp_path, model)
-    assert pretrained.load(tmp_path)[0].pooling == "first"
+    assert model_of(tmp_path).pooling == "first"
 
 
 @LINUX
