@@ -7,12 +7,14 @@ import base64
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 SITE = Path(__file__).parents[1] / "docs" / "_build"
 LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the pages yourself
+PATIENCE = 300  # seconds, for what takes a few, on a machine that has much else to do
 DARK = "rgb(20, 20, 20)"
 
 
@@ -40,7 +42,8 @@ def chromium():
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    browser.set_page_load_timeout(60)
+    browser.set_page_load_timeout(PATIENCE)
+    browser.set_script_timeout(PATIENCE + 5)
     yield browser
     browser.quit()
 
@@ -78,13 +81,20 @@ class Page:
         features += [{"name": "prefers-reduced-motion", "value": "reduce"}]
         self.cdp("Emulation.setEmulatedMedia", features=features)
         self.resize(width, 900)
-        self.errors()
+        self.leave()
         url = Path(path).as_uri()
-        self.driver.get("about:blank")  # from a page to itself, only the part after # would change
         self.driver.get(f"{url}#{address}" if address else url)
         # on a busy machine it may return before all scripts have run
         self.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
         return self
+
+    def leave(self):
+        """Close the page, and forget what it has written to the console.
+
+        From a page to itself, only the part after # would change.
+        """
+        self.driver.get("about:blank")
+        self.errors()
 
     def resize(self, width, height):
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -105,7 +115,7 @@ class Page:
 
     def address(self):
         """What follows # in the address."""
-        return self.driver.current_url.partition("#")[2]
+        return self.js("return location.hash.slice(1)")
 
     # -- what it shows
 
@@ -194,17 +204,23 @@ class Page:
         """
         self.js(script, selector, text)
 
-    def wait(self, milliseconds):
-        self.driver.execute_async_script("setTimeout(arguments[1], arguments[0])", milliseconds)
+    def wait_for(self, condition):
+        """Wait until an expression of JavaScript is true.
 
-    def wait_for(self, condition, seconds=60):
-        """Wait until an expression of JavaScript is true."""
-        script = """const [condition, ms, done] = arguments, end = Date.now() + ms;
-        (function look() {
-          eval(condition) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 30);
-        })();"""
-        self.driver.set_script_timeout(seconds + 5)
-        assert self.driver.execute_async_script(script, condition, 1000 * seconds), condition
+        It stands in the script itself: where scripts are blocked, a timer may not call ``eval``.
+        """
+        script = f"""const [ms, done] = arguments, end = Date.now() + ms;
+        (function look() {{
+          ({condition}) ? done(true) : Date.now() > end ? done(false) : setTimeout(look, 30);
+        }})();"""
+        assert self.driver.execute_async_script(script, 1000 * PATIENCE), condition
+
+    def wait_for_error(self, words):
+        """Wait until an error with these words is written to the console."""
+        end = time.monotonic() + PATIENCE
+        while not any(words in error for error in self.errors()):
+            assert time.monotonic() < end, words
+            time.sleep(0.03)
 
     # -- what holds for every page
 
