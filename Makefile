@@ -106,13 +106,14 @@ test-cupy: $(CUPY_VENV)/built  ## run the tests of the GPU backend on CuPy itsel
 docs: $(DOCS_VENV)/ready  ## build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)
 	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/$(BIN)/python scripts/figures/draw_figures.py
 	rm -rf docs/_build docs/api/generated
-	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+	OPENBLAS_NUM_THREADS=1 $(DOCS_VENV)/$(BIN)/sphinx-build -j 2 --fail-on-warning --keep-going --quiet docs docs/_build
 
-# In a browser without a window: Debian's packages, which root can install.
+# In two browsers without a window: Debian's packages, which root can install. Each takes the other's tests when it has
+# done its own.
 test-docs: docs  ## load every page of it in Chromium (which it installs on Debian, if root runs it), run its notebook
 	command -v chromedriver > /dev/null || { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; } \
 		|| echo "no chromedriver, and it could not be installed: the tests in the browser are skipped"
-	$(DOCS_VENV)/$(BIN)/python -m pytest -q -rs tests/browser tests/documents/test_notebook.py
+	$(DOCS_VENV)/$(BIN)/python -m pytest -q -rs -n 2 --dist worksteal tests/browser tests/documents/test_notebook.py
 
 # As people get it: the wheel in an empty environment, and the tests of the source distribution without its package.
 # WITH="numpy==2.0.0 numba==0.61.0": versions that are not the newest.

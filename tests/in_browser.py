@@ -15,7 +15,8 @@ import pytest
 SITE = Path(__file__).parents[1] / "docs" / "_build"
 LOOK = "PLAYGROUND_SCREENSHOTS"  # set it to a folder, to look at the pages yourself
 PATIENCE = 300  # seconds, for what takes a few, on a machine that has much else to do
-DARK = "rgb(20, 20, 20)"
+BACKGROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 20, 20)"}
+WIDTHS = "[innerWidth, document.documentElement.scrollWidth, document.body.scrollWidth]"
 
 
 @pytest.fixture(scope="session")
@@ -75,13 +76,10 @@ class Page:
     def __init__(self, driver):
         self.driver = driver
 
-    def open(self, path, width=1200, dark=False, address=""):
-        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        # nothing is clicked while it moves
-        features += [{"name": "prefers-reduced-motion", "value": "reduce"}]
-        self.cdp("Emulation.setEmulatedMedia", features=features)
-        self.resize(width, 900)
+    def open(self, path, width=1200, theme="light", address=""):
         self.leave()
+        self.prefer(theme)
+        self.resize(width)
         url = Path(path).as_uri()
         self.driver.get(f"{url}#{address}" if address else url)
         # on a busy machine it may return before all scripts have run
@@ -96,7 +94,13 @@ class Page:
         self.driver.get("about:blank")
         self.errors()
 
-    def resize(self, width, height):
+    def prefer(self, theme):
+        """Change the theme that the reader prefers; nothing moves when it is to be clicked."""
+        scheme = {"name": "prefers-color-scheme", "value": theme}
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.cdp("Emulation.setEmulatedMedia", features=[scheme, still])
+
+    def resize(self, width, height=900):
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.cdp("Emulation.setDeviceMetricsOverride", **size)
 
@@ -116,6 +120,13 @@ class Page:
     def address(self):
         """What follows # in the address."""
         return self.js("return location.hash.slice(1)")
+
+    def follow(self, address):
+        """Change what follows # in the address, as a link in the page does."""
+        script = """const [address, done] = arguments;
+        addEventListener("hashchange", () => done(), { once: true });
+        location.hash = address;"""
+        self.driver.execute_async_script(script, address)
 
     # -- what it shows
 
@@ -224,26 +235,32 @@ class Page:
 
     # -- what holds for every page
 
-    def check_screen(self, width, theme, path, name):
-        """It fits into the width, every text has contrast, and the theme is the wanted one.
+    def check_screens(self, width, name):
+        """It fits into the width, something is drawn, and in both themes every text has contrast.
 
-        Keep a picture of it.
+        Keep pictures of it if they are wanted.
         """
-        sizes = "[document.documentElement.scrollWidth, document.body.scrollWidth, innerWidth]"
-        page, body, screen = self.js(f"return {sizes}")
-        assert screen == width
-        assert max(page, body) <= width
-        assert self.js(CONTRAST) == []
-        color = self.js("return getComputedStyle(document.body).backgroundColor")
-        assert (color == DARK) == (theme == "dark")
+        folder = os.environ.get(LOOK)
+        for theme, background in BACKGROUNDS.items():
+            self.prefer(theme)
+            assert self.fits(width)
+            assert self.js(CONTRAST) == []
+            assert self.js("return getComputedStyle(document.body).backgroundColor") == background
+            if folder:
+                file = f"{self.driver.title}-{name}-{width}-{theme}.png"
+                (Path(folder) / file).write_bytes(self.picture_of_all())
+        assert len(self.driver.get_screenshot_as_png()) > 10_000
 
-        height = self.js("return document.documentElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    def fits(self, width):
+        """Whether it is laid out for a screen of this width, and not wider."""
+        screen, *widths = self.js(f"return {WIDTHS}")
+        return screen == width and max(widths) <= width
+
+    def picture_of_all(self):
+        """A picture of the whole page, also of what one would scroll to, which takes longer."""
+        clip = self.cdp("Page.getLayoutMetrics")["cssContentSize"] | {"scale": 1}
         picture = self.cdp("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        png = base64.b64decode(picture["data"])
-        file = f"{self.driver.title}-{name}-{width}-{theme}.png"
-        (Path(os.environ.get(LOOK, path)) / file).write_bytes(png)
-        assert len(png) > 10_000
+        return base64.b64decode(picture["data"])
 
     def check_names(self, at_least):
         """Whatever can have the focus has a name, more than ``at_least`` elements."""

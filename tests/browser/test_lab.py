@@ -4,9 +4,11 @@ and all works by keyboard.
 
 import re
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from in_browser import BACKGROUNDS
 
 from scripts import make_playground
 
@@ -15,7 +17,6 @@ import npformer as nf
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
-SCREENS = [(width, theme) for width in (320, 380, 1200) for theme in ("light", "dark")]
 CONTENT = make_playground.lab()
 QUESTIONS = {
     question["id"]: (bench, question)
@@ -56,26 +57,38 @@ def raise_(browser, name):
     browser.find(field(name)).send_keys(Keys.ARROW_UP)
 
 
-def numbers(browser, name, key="value"):
-    """An array of the lab, as it stands in the page."""
-    script = "return outputs[arguments[0]].map(row => row.map(cell => cell.dataset[arguments[1]]))"
-    return np.array(browser.js(script, name, key), float)
+STATE = """
+const matrix = (rows, read) => rows.map((row) => row.map(read));
+const tables = Object.entries(outputs).map(([name, rows]) => [name, {
+  values: matrix(rows, (cell) => Number(cell.dataset.value)),
+  differences: matrix(rows, (cell) => Number(cell.dataset.difference)),
+  texts: matrix(rows, (cell) => cell.firstChild.data),
+}]);
+const names = (kind) => [...document.querySelectorAll(`#flow g${kind}`)].map((x) => x.dataset.name);
+const reason = [...$("why").querySelectorAll("data")];
+return {
+  bench: lab.bench, inputs: lab.inputs, settled: lab.settled, is_whole: !lab.shows,
+  tables: Object.fromEntries(tables),
+  drawn: names(""), moved: names(".moved"), changed: names(".changed"),
+  reason: reason.map((x) => [Number(x.value), x.textContent, x.dataset.of, x.dataset.when]),
+};
+"""
 
 
-def check_shown(browser, which):
-    """The numbers that stand in the page are npformer's of the inputs, or of those before."""
-    expected = npformers(*inputs_of(browser, which))
-    for name in browser.js("return Object.keys(outputs)"):
+def state_of(browser):
+    """What the page holds and shows at one moment, and what npformer makes of its numbers."""
+    state = SimpleNamespace(**browser.js(STATE))
+    state.before = npformers(state.bench, state.settled)
+    state.after = npformers(state.bench, state.inputs)
+    return state
+
+
+def check_shown(state, expected):
+    """The numbers that stand in the page are these."""
+    for name, table in state.tables.items():
         np.testing.assert_allclose(
-            numbers(browser, name), expected[name], rtol=1e-12, atol=1e-9, err_msg=name
+            table["values"], expected[name], rtol=1e-12, atol=1e-9, err_msg=name
         )
-    return expected
-
-
-def inputs_of(browser, which="inputs"):
-    """The bench and its inputs, or those before the change."""
-    bench, inputs = browser.js("return [lab.bench, lab[arguments[0]]]", which)
-    return bench, {name: np.array(x) for name, x in inputs.items()}
 
 
 def assign(browser, inputs):
@@ -135,9 +148,9 @@ GRADIENTS = {
 
 def npformers(bench, inputs):
     """All arrays of a bench, inputs too."""
-    computed = BENCHES[bench](
-        **{name: x if x.dtype == bool else x.astype(float) for name, x in inputs.items()}
-    )
+    inputs = {name: np.array(x) for name, x in inputs.items()}
+    numbers = {name: x if x.dtype == bool else x.astype(float) for name, x in inputs.items()}
+    computed = BENCHES[bench](**numbers)
     return inputs | {
         name: np.array(x, float).reshape(-1, np.shape(x)[-1]) for name, x in computed.items()
     }
@@ -157,52 +170,40 @@ def rounding(value):
 
 def check(browser):
     """Every number that is shown is npformer's, and every gradient its finite difference."""
-    expected = check_shown(browser, "inputs")
-    bench, inputs = inputs_of(browser)
-    names = browser.js("return Object.keys(outputs)")
-    if browser.js("return !lab.shows"):
-        assert set(names) == set(expected) - set(inputs)
-    for name in names:
-        wanted = expected[name]
-        if name in GRADIENTS[bench]:
-            differences = numbers(browser, name, "difference")
-            assert abs(differences - wanted).max() <= 2e-6 * max(1, abs(wanted).max()), name
-        script = "return outputs[arguments[0]].flat().map(cell => cell.firstChild.data)"
-        for value, text in zip(wanted.ravel(), browser.js(script, name), strict=True):
+    state = state_of(browser)
+    check_shown(state, state.after)
+    if state.is_whole:
+        assert set(state.tables) == set(state.after) - set(state.inputs)
+    for name, table in state.tables.items():
+        wanted = state.after[name]
+        if name in GRADIENTS[state.bench]:
+            error = abs(table["differences"] - wanted).max()
+            assert error <= 2e-6 * max(1, abs(wanted).max()), name
+        for value, text in zip(wanted.ravel(), sum(table["texts"], []), strict=True):
             assert text == "masked" or abs(as_number(text) - value) <= rounding(value), name
-    check_reason(browser)
-    check_flow(browser)
+    check_reason(state)
+    check_flow(state)
+    return state
 
 
-def check_flow(browser):
+def check_flow(state):
     """The drawing marks the arrays that the change has moved."""
-    before, after = (npformers(*inputs_of(browser, which)) for which in ("settled", "inputs"))
-    names = "return [...document.querySelectorAll(arguments[0])].map(box => box.dataset.name)"
-    drawn, moved, changed = (
-        set(browser.js(names, f"#flow g{kind}")) for kind in ("", ".moved", ".changed")
-    )
-    for name in drawn:
-        distance = abs(np.subtract(after[name], before[name], dtype=float)).max()
+    for name in state.drawn:
+        distance = abs(np.subtract(state.after[name], state.before[name], dtype=float)).max()
         if 1e-9 < distance < 1e-4:
             continue  # whether it is seen in four digits depends on them
-        assert (name in moved | changed) == (distance > 0.5e-4), name
-    assert changed <= set(after) - set(browser.js("return Object.keys(outputs)"))
+        assert (name in state.moved + state.changed) == (distance > 0.5e-4), name
+    assert set(state.changed) <= set(state.after) - set(state.tables)
 
 
-def check_reason(browser):
+def check_reason(state):
     """Every number of the reason is npformer's number of that name."""
-    arrays = {}
-    for when, which in (("before", "settled"), ("after", "inputs")):
-        arrays[when] = npformers(*inputs_of(browser, which)) | {"exp": np.exp}
-    script = """return [...$('why').querySelectorAll('data')]
-      .map(x => [x.value, x.textContent, x.dataset.of, x.dataset.when])"""
-    found = browser.js(script)
-    for value, text, of, when in found:
-        expected = eval(of, {"__builtins__": {}}, arrays[when])
-        np.testing.assert_allclose(float(value), expected, rtol=1e-9, atol=1e-9, err_msg=of)
+    for value, text, of, when in state.reason:
+        arrays = getattr(state, when) | {"exp": np.exp}
+        expected = eval(of, {"__builtins__": {}}, arrays)
+        np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-9, err_msg=of)
         if "10" not in text or "·" not in text:
             assert abs(as_number(text) - expected) <= 5.1e-5, of
-    return len(found)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -233,7 +234,8 @@ def test_a_changed_number_changes_all_that_depends_on_it(lab):
     lab.click('[aria-label="whether query 2 may read key 4"]')
     check(lab)
     lab.click("#causal")
-    assert (numbers(lab, "weights") == np.tril(numbers(lab, "weights"))).all()
+    weights = state_of(lab).tables["weights"]["values"]
+    np.testing.assert_array_equal(weights, np.tril(weights))
     lab.replace("#scale", "1.25")
     assert lab.js("return lab.inputs.scale[0][0]") == 1.25
     check(lab)
@@ -248,10 +250,11 @@ def test_random_numbers_have_npformers_results(lab, bench):
     random = np.random.default_rng(0)
     for _ in range(4):
         inputs = {}
-        for name, x in inputs_of(lab)[1].items():
-            inputs[name] = random.normal(size=x.shape).tolist()
-            if x.dtype == bool:
-                inputs[name] = (np.eye(*x.shape) + random.random(x.shape) > 0.5).tolist()
+        for name, x in lab.js("return lab.inputs").items():
+            shape = np.shape(x)
+            inputs[name] = random.normal(size=shape).tolist()
+            if name == "keep_mask":
+                inputs[name] = (np.eye(*shape) + random.random(shape) > 0.5).tolist()
         assign(lab, inputs)
         check(lab)
 
@@ -287,13 +290,15 @@ def test_no_number_that_can_be_given_overflows_or_is_too_wide_for_its_cell(lab):
         q, k, v = random.choice([-1000, 999.875, 1000], size=(3, 4, 3)).tolist()
         dout = random.choice([-1000.0, 1000.0], size=(4, 3)).tolist()
         assign(lab, {"q": q, "k": k, "v": v, "dout": dout, "scale": [[scale]]})
-        expected = npformers(*inputs_of(lab))
+        state = state_of(lab)
         for name in ("out", "dq", "dk", "dv"):
-            largest = abs(expected[name]).max()
-            assert abs(numbers(lab, name) - expected[name]).max() <= 1e-12 * largest
+            expected = state.after[name]
+            error = abs(state.tables[name]["values"] - expected).max()
+            assert error <= 1e-12 * abs(expected).max()
         for name in GRADIENTS["attention"]:
-            assert np.isfinite(numbers(lab, name, "difference")).all()
-        assert check_reason(lab) > 0
+            assert None not in sum(state.tables[name]["differences"], [])  # as infinity arrives
+        check_reason(state)
+        assert state.reason
         assert max(lab.overflows("td.value")) <= 0
 
 
@@ -316,31 +321,29 @@ def test_only_the_main_button_drags_and_a_wheel_scrolls(lab):
 # -- questions -------------------------------------------------------------------------------------
 
 
-def test_the_answers_are_of_all_questions():
-    assert list(ANSWERS) == list(QUESTIONS)
-
-
 @pytest.mark.parametrize("id_", QUESTIONS)
 def test_a_question_is_asked_before_it_is_answered_with_its_reason(look, path, id_):
     bench, question = QUESTIONS[id_]
-    name, i, j = question["watch"]
-    for guess in (-1, 0, 1):
-        browser = look(path, address=f"question={id_}")
-        before = check_shown(browser, "settled")
-        after = npformers(*inputs_of(browser))
+    browser = look(path, address=f"question={id_}")
+    n_right = 0
+    for n, guess in enumerate((-1, 0, 1), 1):
+        state = state_of(browser)
+        check_shown(state, state.before)
         assert question["story"] in browser.text("#change")
         assert browser.text("#question").endswith("What will it do?")
         assert "".join(browser.texts("#verdict, #lesson, #why")) == ""
         browser.click(f"#guess button[value='{guess}']")
         check(browser)
-        change = after[name][i, j] - before[name][i, j]
-        direction = 0 if abs(change) < 5e-5 else np.sign(change)
-        assert direction == ANSWERS[id_]
-        verdict = browser.text("#verdict")
-        assert verdict.startswith("Right: " if guess == direction else "No (you said: ")
+        is_right = guess == ANSWERS[id_]
+        n_right += is_right
+        assert browser.text("#verdict").startswith("Right: " if is_right else "No (you said: ")
         assert browser.text("#lesson") == question["lesson"]
         assert browser.text("#why")
-        assert browser.text("#count") == f"Predicted so far: {int(guess == direction)} of 1."
+        assert browser.text("#count") == f"Predicted so far: {n_right} of {n}."
+        browser.click(f"#question-{id_}")  # asks it again
+    name, i, j = question["watch"]
+    change = state.after[name][i, j] - state.before[name][i, j]
+    assert ANSWERS[id_] == (0 if abs(change) < 5e-5 else np.sign(change))
 
 
 def test_the_first_question_is_asked_when_the_page_is_opened_and_each_leads_to_the_next(look, path):
@@ -401,10 +404,10 @@ def test_any_change_is_asked_about_and_explained(asking):
         asking.js(script, n)
         asking.click("#random")
         assert asking.js("return lab.is_pending")
-        check_shown(asking, "settled")
+        state = state_of(asking)
+        check_shown(state, state.before)
         asking.js("answer(arguments[0])", n % 3 - 1)
-        check(asking)
-        n_numbers += len(asking.all("#why data"))
+        n_numbers += len(check(asking).reason)
         assert re.match(r"(Right|No \(you said: .*\)): ", asking.text("#verdict"))
     assert n_numbers > 300
 
@@ -509,7 +512,8 @@ def test_the_address_keeps_the_numbers_and_what_is_asked_about(asking, look, pat
     assert asking.js("return [lab.watched, lab.is_pending]") == [["dk", 1, 2], False]
     for wrong in ("bench=none", "bench=constructor", "question=none&start=nothing", "q.9.9=1",
                   "q.0.0=x", "watch=q.0.0", "watch=out"):  # fmt: skip
-        look(path, address=wrong)
+        asking.js("begin('softmax', STARTS.softmax[0].id)")
+        asking.follow(wrong)
         assert asking.js("return [lab.bench, lab.start]") == ["attention", "mixed"]
         check(asking)
 
@@ -548,16 +552,17 @@ def test_it_works_by_keyboard_alone(asking):
     check(asking)
 
 
-@pytest.mark.parametrize(("width", "theme"), SCREENS)
-@pytest.mark.parametrize("bench", BENCHES)
-def test_it_fits_every_screen_and_theme(look, path, tmp_path, bench, width, theme):
-    browser = look(path, width, theme == "dark", f"bench={bench}")
-    browser.check_screen(width, theme, tmp_path, f"lab {bench}")
-    for id_ in [id_ for id_, (its_bench, _) in QUESTIONS.items() if its_bench == bench]:
+@pytest.mark.parametrize("width", [320, 380, 1200])
+def test_it_fits_every_screen_and_theme(look, path, width):
+    browser = look(path, width)
+    for bench in BENCHES:
+        browser.follow(f"bench={bench}")
+        browser.check_screens(width, f"lab {bench}")
+    for id_ in QUESTIONS:
         browser.js("ask(question_named(arguments[0]))", id_)
-        browser.check_screen(width, theme, tmp_path, f"lab {id_} asked")
+        browser.check_screens(width, f"lab {id_} asked")
         browser.js("answer(1)")
-        browser.check_screen(width, theme, tmp_path, f"lab {id_} answered")
+        browser.check_screens(width, f"lab {id_} answered")
         assert max(browser.overflows("input[type=number]")) <= 1  # no number is cut off
         assert max(browser.overflows("td.value")) <= 0
 
@@ -607,22 +612,22 @@ EMBEDDED = ["longer", "certain", "tenfold"]
 
 @pytest.mark.parametrize("width", [380, 700])
 @pytest.mark.parametrize("id_", EMBEDDED)
-def test_embedded_it_shows_one_question_and_its_arrays(look, path, tmp_path, id_, width):
+def test_embedded_it_shows_one_question_and_its_arrays(look, path, id_, width):
     browser = look(path, width, address=f"embed={id_}&question={id_}")
     _, question = QUESTIONS[id_]
     tables = browser.js("return [...Object.keys(fields), ...Object.keys(outputs)]")
     assert sorted(tables) == sorted(question["shows"])
     assert not browser.shows("#lab-title") and not browser.shows("#links")
-    browser.check_screen(width, "light", tmp_path, f"embedded {id_}")
+    browser.check_screens(width, f"embedded {id_}")
     browser.click("#guess button[value='-1']")
     assert browser.text("#verdict").startswith("Right: ")
-    check_reason(browser)
-    browser.check_screen(width, "light", tmp_path, f"embedded {id_} answered")
+    check_reason(state_of(browser))
+    browser.check_screens(width, f"embedded {id_} answered")
     link = browser.find("#whole a").get_attribute("href")
     assert link.endswith(f"lab.html#question={id_}")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pages_of_the_book(site):
     """The built pages with a lab in them, and their questions."""
     found = {}
@@ -633,11 +638,11 @@ def pages_of_the_book(site):
     return {path: ids for path, ids in found.items() if ids}
 
 
-@pytest.mark.parametrize(("width", "dark"), [(380, False), (1200, True)])
-def test_the_book_has_three_labs_that_are_the_pages_own(look, pages_of_the_book, width, dark):
+@pytest.mark.parametrize(("width", "theme"), [(380, "light"), (1200, "dark")])
+def test_the_book_has_three_labs_that_are_the_pages_own(look, pages_of_the_book, width, theme):
     assert sorted(sum(pages_of_the_book.values(), [])) == sorted(EMBEDDED)
     for path in pages_of_the_book:
-        browser = look(path, width, dark)
+        browser = look(path, width, theme)
         frame = browser.find(".embedded iframe")
         browser.wait_for("document.querySelector('.embedded').classList.contains('runs')")
         assert not browser.shows(".embedded img")
@@ -647,7 +652,7 @@ def test_the_book_has_three_labs_that_are_the_pages_own(look, pages_of_the_book,
         browser.js("arguments[0].click()", browser.find("#guess button[value='-1']"))
         assert browser.text("#verdict").startswith("Right: ")
         color = browser.js("return getComputedStyle(document.body).backgroundColor")
-        assert (color == "rgb(20, 20, 20)") == dark
+        assert color == BACKGROUNDS[theme]
         # the page grows with the answer
         browser.wait_for("document.documentElement.scrollHeight <= innerHeight")
         browser.driver.switch_to.default_content()
