@@ -17,6 +17,9 @@ from npformer.cpu.kernels import activations
 from npformer.operations.backend import Backend
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
 
+MODEL = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+PARAMS = MODEL.init()
+
 
 def test_a_kernel_with_two_parameters_swapped_is_refused():
     backend = Backend("mine", np.ndarray, dtypes="float32")
@@ -68,6 +71,11 @@ def test_a_subclass_has_the_operations_of_its_bases_and_its_own():
     assert mine.twice is reference.silu
 
 
+def logits(ops):
+    """Let a small model, always the same, compute with these operations."""
+    MODEL.logits(PARAMS, np.array([[1, 2]]), backend=ops)
+
+
 def test_a_model_calls_what_replaces_an_operation_also_if_it_wraps_it():
     called = []
 
@@ -76,23 +84,19 @@ def test_a_model_calls_what_replaces_an_operation_also_if_it_wraps_it():
         called.append(args)
         return reference.linear(*args, **options)
 
-    model = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-    model.logits(model.init(), np.array([[1, 2]]), backend=reference.ops.replaced(linear=noting))
+    logits(reference.ops.replaced(linear=noting))
     assert len(called) == 2  # the projection of the layer, and that to the words
 
 
 def test_a_model_calls_an_operation_that_was_set_in_a_copy_of_a_backend_in_use(monkeypatch):
     called = []
-    model = LanguageModel(7, d_model=8, n_heads=2, n_layers=1, d_ff=8)
-    params = model.init()
-    ids = np.array([[1, 2]])
-    model.logits(params, ids, backend=reference.ops)
+    logits(reference.ops)
     changed = copy.copy(reference.ops)
     for ops, set_attribute in ((changed, setattr), (reference.ops, monkeypatch.setattr)):
         set_attribute(ops, "linear", lambda *args: called.append(args) or reference.linear(*args))
-        model.logits(params, ids, backend=ops)
+        logits(ops)
     monkeypatch.undo()
-    model.logits(params, ids, backend=reference.ops)
+    logits(reference.ops)
     assert len(called) == 4
 
 

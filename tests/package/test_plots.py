@@ -14,6 +14,12 @@ pyplot = pytest.importorskip("matplotlib.pyplot")
 Figure = pytest.importorskip("matplotlib.figure").Figure
 
 
+@pytest.fixture
+def path(tmp_path):
+    """The path of a picture."""
+    return tmp_path / "x.png"
+
+
 def texts_of(labels):
     return [label.get_text() for label in labels]
 
@@ -31,10 +37,10 @@ def test_pictures_are_written(tmp_path):
     assert all(map(is_png, tmp_path.iterdir()))
 
 
-def test_a_figure_that_is_not_written_is_one_of_pyplot_which_shows_it(tmp_path):
+def test_a_figure_that_is_not_written_is_one_of_pyplot_which_shows_it(path):
     above, _ = plots.plot_positional_encoding()
     assert pyplot.get_fignums() == [above.figure.number]
-    plots.plot_positional_encoding(tmp_path / "x.png")
+    plots.plot_positional_encoding(path)
     plots.plot_positional_encoding(axes=above.figure.subplots(2))
     assert len(pyplot.get_fignums()) == 1
 
@@ -54,9 +60,9 @@ def test_drawing_on_axes_of_ones_own(tmp_path):
     refuses(ValueError, r"axes has shape \(\), expected 2", plots.plot_loss, history, axes=a)
 
 
-def test_words_and_titles_are_no_formulas(tmp_path):
+def test_words_and_titles_are_no_formulas(path):
     words = ["$x^$", "$", r"\$\a$"]
-    [[ax]] = plots.plot_attention([np.eye(3)[None]], words, words, tmp_path / "x.png", "$_$")
+    [[ax]] = plots.plot_attention([np.eye(3)[None]], words, words, path, "$_$")
     assert texts_of(ax.get_xticklabels()) == words
 
 
@@ -72,9 +78,9 @@ for step in range(1, 41):
         RECORDS.append({"step": step, "val_loss": 1 / step, "val_bleu": step / 2})
 
 
-def test_a_training_is_drawn_as_it_was_logged(tmp_path):
-    above, middle, below = plots.plot_training(RECORDS, tmp_path / "x.png", "A title")
-    assert is_png(tmp_path / "x.png")
+def test_a_training_is_drawn_as_it_was_logged(path):
+    above, middle, below = plots.plot_training(RECORDS, path, "A title")
+    assert is_png(path)
     assert above.get_title() == "A title"
     steps = np.arange(1, 41)
     validated = steps[9::10]
@@ -90,13 +96,13 @@ def test_a_training_is_drawn_as_it_was_logged(tmp_path):
     assert_points(*below.get_lines(), steps, 0.1 / steps)
 
 
-def test_records_that_are_no_numbers_are_not_drawn(tmp_path):
+def test_records_that_are_no_numbers_are_not_drawn(path):
     damaged = [
         {"step": 1, "loss": "high", "lr": 0.1},
         {"step": "x"},
         {"step": 2, "val_loss": None, "val_bleu": 1.0},
     ]
-    axes = plots.plot_training([*damaged, *RECORDS], tmp_path / "x.png")
+    axes = plots.plot_training([*damaged, *RECORDS], path)
     assert [len(line.get_xdata()) for ax in axes for line in ax.get_lines()] == [37, 4, 4, 40]
 
 
@@ -113,8 +119,7 @@ def seen(ax):
 NONE = ["no data"]
 
 
-def test_a_training_that_has_hardly_begun_has_no_empty_panel(tmp_path):
-    path = tmp_path / "x.png"
+def test_a_training_that_has_hardly_begun_has_no_empty_panel(path):
 
     def panels(records):
         axes = plots.plot_training(records, path)
@@ -152,21 +157,20 @@ def test_a_plot_that_fails_leaves_no_figure():
     fails(r"\(1, 2\), expected \(repetitions, 1\)", plots.plot_curves, [panel])
 
 
-def test_curves_are_medians_with_their_range(tmp_path):
+def test_curves_are_medians_with_their_range(path):
     systems = {"one": [[1, 2], [3, 9], [5, 4]], "two": [[7, 8]]}
     panel = {"at": [4, 16], "systems": systems, "ylim": (0, 10)}
     named = panel | {"xscale": "log", "labels": ["a", "b"]}
-    left, right = plots.plot_curves([panel, named], tmp_path / "x.png")
-    assert is_png(tmp_path / "x.png")
+    left, right = plots.plot_curves([panel, named], path)
+    assert is_png(path)
     assert [list(line.get_ydata()) for line in left.get_lines()[::3]] == [[3, 4], [7, 8]]
     assert left.get_ylim() == (0, 10)
     assert texts_of(left.get_xticklabels()) == ["4", "16"]
     assert texts_of(right.get_xticklabels()) == ["a", "b"]
 
 
-def test_a_single_map_has_one_title(tmp_path):
+def test_a_single_map_has_one_title(path):
     weights = np.random.default_rng(0).dirichlet(np.ones(4), 3)
-    path = tmp_path / "x.png"
     [[ax]] = plots.plot_attention([weights[None]], "abcd", "xyz", path, "A title")
     [image] = ax.get_images()
     assert_array_equal(image.get_array(), weights)
@@ -176,9 +180,9 @@ def test_a_single_map_has_one_title(tmp_path):
     assert texts_of(ax.get_yticklabels()) == list("xyz")
 
 
-def test_a_title_is_never_cut(tmp_path):
+def test_a_title_is_never_cut(path):
     title = "Cross-attention, mean of all layers and heads; ↑: a capital follows"
-    [[ax]] = plots.plot_attention([np.eye(3)[None]], "abc", "abc", tmp_path / "x.png", title)
+    [[ax]] = plots.plot_attention([np.eye(3)[None]], "abc", "abc", path, title)
     box = ax.figure._suptitle.get_window_extent()
     whole = ax.figure.bbox
     assert whole.x0 <= box.x0
@@ -200,10 +204,10 @@ except ImportError as error:
     assert shown == f"pictures need matplotlib: {pip_install('plot')}\n"
 
 
-def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+def test_a_picture_that_cannot_be_written_is_named(path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Figure, "savefig", full)
     message = "No space left on device: '.*x.png'"
-    refuses(OSError, message, plots.plot_positional_encoding, tmp_path / "x.png")
+    refuses(OSError, message, plots.plot_positional_encoding, path)
