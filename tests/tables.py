@@ -1,7 +1,14 @@
-"""Tables of cases, which stand in TOML files beside the tests."""
+"""Tables of cases, in a test or in TOML files beside it."""
 
 import tomllib
 from pathlib import Path
+
+import pytest
+
+
+def each_of(names, table):
+    """Run a test for each row of a table, under the name of the row."""
+    return pytest.mark.parametrize(names, table.values(), ids=list(table))
 
 
 def table(test, name):
