@@ -133,7 +133,7 @@ def poison(model, params, value):
 
 
 @each_padded
-def test_padding_has_no_influence_even_if_it_is_not_finite(model, batch, default_backend):
+def test_padding_has_no_influence_even_if_it_is_not_finite(model, batch):
     """More of it changes neither the loss nor its gradient nor the number of tokens."""
     if getattr(model, "tie_embeddings", False):
         model = replace(model, tie_embeddings=False)
