@@ -270,7 +270,8 @@ class Fixed(dict):
     """A dict that always has the same arrays: they can be written into, but not replaced, added or
     deleted.
 
-    A copy is an ordinary dict.
+    They are floats, as those of a training: nobody looks for 8-bit integers in it. A copy is an
+    ordinary dict.
 
     >>> params = fixed({"output": {"bias": np.zeros(2)}})
     >>> params["output"]["bias"] += 1
