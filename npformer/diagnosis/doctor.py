@@ -162,8 +162,7 @@ class Answers:
             why = str(error)
             if not isinstance(error, ValueError):  # the model's own error, or one of this check
                 why = f"{type(error).__name__}: {error}"
-            question = " ".join(check.__doc__.split()).rstrip(".")
-            self.missing.setdefault(why, []).append(question)
+            self.missing.setdefault(why, []).append(question_of(check))
 
     def note(self, finding):
         """Note a sign. Of those with one name, the first one stays."""
@@ -185,6 +184,12 @@ class Answers:
                     f"not examined, which is no mistake: {'; '.join(questions)}: {why}"
                 )
         return findings
+
+
+def question_of(check):
+    """What a check asks, in one line, as its docstring says."""
+    text = check.__doc__ or check.__name__  # there are no docstrings with -OO
+    return " ".join(text.split()).rstrip(".")
 
 
 def urgency(finding):

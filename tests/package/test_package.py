@@ -266,6 +266,20 @@ def run_python(code):
     return python("-c", code).stdout.strip()
 
 
+def test_everything_works_without_docstrings():
+    code = """
+import npformer as nf
+_, ids = nf.CopyTask().batch(0, 32)
+model = nf.LanguageModel(11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+trainer = nf.Trainer(model, nf.Adam(0.01), backend="reference")
+trainer.step(ids)
+print(trainer.diagnose(ids).not_examined)
+"""
+    shown = python("-OO", "-c", code).stdout
+    assert "not examined, which is no mistake: padding: the model has no pad_id" in shown
+    assert "usage: python -m npformer COMMAND" in python("-OO", "-m", "npformer", "--help").stdout
+
+
 @pytest.mark.parametrize("backend", ["gpu", "tpu", None])
 def test_a_backend_that_is_not_there_is_named(backend):
     refuses(ValueError, f"backend={backend!r}.*expected", npformer.get_backend, backend)
