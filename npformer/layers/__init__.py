@@ -13,8 +13,9 @@ put ``norm_before`` before each of their sublayers, and ``add_and_norm`` after i
 inputs: a new option is a field of one of them. ``Stack`` keeps the backward functions of several
 layers. ``KeyValueCache`` holds the keys and values of earlier positions for decoding.
 
-A layer of this module checks the types of its settings, parameters and key first. Models, and
-layers that call each other, import the functions of its files, which leave this out.
+A layer of this module checks the types of its settings, parameters and key first, and refuses
+parameters that it does not know. Models, and layers that call each other, import the functions of
+its files, which leave this out.
 """
 
 from npformer.layers import (
@@ -57,7 +58,7 @@ __all__ = [
     "self_attention",
 ]
 
-add_and_norm = checked(sublayer.add_and_norm)
+add_and_norm = checked(sublayer.add_and_norm, reads_a_part=True)
 attention = checked(multi_head.attention)
 cross_attention = checked(multi_head.cross_attention)
 decoder_layer = checked(transformer.decoder_layer)
@@ -67,9 +68,9 @@ layer_norm = checked(normalisation.layer_norm)
 linear = checked(projection.linear)
 masked_conv1d = checked(convolution.masked_conv1d)
 norm_before = checked(sublayer.norm_before)
-project = checked(projection.project)
+project = checked(projection.project, reads_a_part=True)
 read_both_ways = checked(recurrence.read_both_ways)
 read_steps = checked(recurrence.read_steps)
-residual_conv_block = checked(convolution.residual_conv_block)
+residual_conv_block = checked(convolution.residual_conv_block, reads_a_part=True)
 rms_norm = checked(normalisation.rms_norm)
 self_attention = checked(multi_head.self_attention)

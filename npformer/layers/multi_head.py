@@ -266,6 +266,7 @@ def packed_heads(ops, params, x, settings, positions=None):
 
     The backward pass is dqkv -> (dx, grads).
     """
+    # It comes first, as it refuses an x that is no array, which has no axes to check.
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
     if x.ndim != (3 if positions is None else 2):
         expected = "(B, T, D)" if positions is None else "(R, D) with a cache"

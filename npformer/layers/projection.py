@@ -122,17 +122,28 @@ def _side_by_side(params, names, parts):
     if any(name not in params for name in names):
         expected = f"{''.join(names)!r}, or each of {list(names)}"
         raise ValueError(f"params has {list(params)}, expected {expected}")
-    first = params[names[0]]
-    *inputs, width = first["weight"].shape
+    shapes_of_first = _shapes(params[names[0]])
+    *inputs, width = shapes_of_first["weight"]
     parts = parts or [1] * len(names)
     for name, n in zip(names, parts, strict=True):
         axes = (*inputs, width * n // parts[0])
-        shapes = {key: x.shape for key, x in params[name].items()}
-        expected = {key: axes if key == "weight" else axes[-1:] for key in first}
+        shapes = _shapes(params[name])
+        expected = {key: axes if key == "weight" else axes[-1:] for key in shapes_of_first}
         if shapes != expected:
             of_map = f"params of {name!r} have the shapes {shapes}"
             raise ValueError(f"{of_map}, expected {expected}, as of {names[0]!r}")
-    return {key: np.concatenate([params[name][key] for name in names], axis=-1) for key in first}
+    return {
+        key: np.concatenate([params[name][key] for name in names], axis=-1)
+        for key in shapes_of_first
+    }
+
+
+def _shapes(params):
+    """The shapes of the parameters of a linear map by their names."""
+    shapes = {"weight": params["weight"].shape}
+    if "bias" in params:
+        shapes["bias"] = params["bias"].shape
+    return shapes
 
 
 def _divided(grads, params, names):
