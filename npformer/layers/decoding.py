@@ -1,6 +1,7 @@
 """A layer in decoding: one position of each row, beside the keys and values of the earlier ones.
 
-There is no backward pass. Masks belong to the cache, which knows what each row has read.
+There is no backward pass, and no dropout. Masks belong to the cache, which knows what each row has
+read.
 """
 
 from functools import partial
@@ -9,35 +10,30 @@ from npformer.layers.multi_head import packed_heads
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import project
 from npformer.layers.sublayer import sublayer
-from npformer.reference.math.random import keys_from
 
 
-def decode_layer(ops, params, x, settings, cache, memory=None, dropout_key=None):
+def decode_layer(ops, params, x, settings, cache, memory=None):
     """The output (R, D) of ``encoder_layer`` or, with a memory, of ``decoder_layer``.
 
     ``x`` (R, D) are the newest positions, whose keys and values are written into the cache, a
     ``KeyValueCache`` or a ``BlockCache``. ``memory`` has the keys and values of the encoder's
     output.
     """
-    key1, key2, key3 = keys_from(dropout_key, 3)
 
-    def attend(own, h, dropout_key):  # The weights are not dropped.
+    def attend(own, h, dropout_key):
         return newest_heads(ops, own, h, settings.attention, cache), no_backward
 
     def ask_memory(own, h, dropout_key):
         q, _ = project(ops, own, h, ("q",))
         return memory.attend(ops, q, settings.memory_attention), no_backward
 
-    if memory is None:
-        x, _ = sublayer(ops, params, "attention", x, settings, attend, key1)
-        feed_key = key2
-    else:
+    if memory is not None:
         settings = settings.as_decoder
-        x, _ = sublayer(ops, params, "attention", x, settings, attend, key1)
-        x, _ = sublayer(ops, params, "memory_attention", x, settings, ask_memory, key2)
-        feed_key = key3
+    x, _ = sublayer(ops, params, "attention", x, settings, attend)
+    if memory is not None:
+        x, _ = sublayer(ops, params, "memory_attention", x, settings, ask_memory)
     feed = partial(hidden_layer, ops, **settings.hidden_options)
-    x, _ = sublayer(ops, params, "feed_forward", x, settings, feed, feed_key)
+    x, _ = sublayer(ops, params, "feed_forward", x, settings, feed)
     return x
 
 
@@ -67,8 +63,18 @@ def no_backward(*_):
     raise TypeError("a layer with a cache has no backward pass: call it without one for gradients")
 
 
-def check_no_mask(*masks):
-    """Raise an error if a layer with a cache is given a mask, which it would ignore."""
+def check_beside_cache(settings, dropout_key, *masks):
+    """Raise an error if a layer with a cache is given dropout, or a mask, which it would ignore."""
+    rates = {
+        "attention.dropout_rate": settings.attention.dropout_rate,
+        "dropout_rate": settings.dropout_rate,
+        "hidden_dropout_rate": settings.hidden_dropout_rate,
+    }
+    for name, rate in rates.items():
+        if rate > 0:
+            raise ValueError(f"settings.{name}={rate} beside a cache, expected 0")
+    if dropout_key is not None:
+        raise ValueError("dropout_key is given beside a cache, expected None")
     if any(mask is not None for mask in masks):
         advice = "put it into KeyValueCache(kv, at, keep_mask)"
         raise ValueError(f"keep_mask is given beside a cache, expected None: {advice}")

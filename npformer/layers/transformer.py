@@ -8,7 +8,7 @@ from functools import partial
 
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
-from npformer.layers.decoding import check_no_mask, decode_layer, no_backward
+from npformer.layers.decoding import check_beside_cache, decode_layer, no_backward
 from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
 from npformer.layers.position_wise import hidden_layer
 from npformer.layers.sublayer import sublayer
@@ -44,7 +44,8 @@ def encoder_layer(
     keep_mask : bool, broadcasts to (B, H, S, S), optional
         True = may attend.
     dropout_key : int, optional
-        Required if a rate is above 0.
+        Required if a rate is above 0. Decoding has no dropout: with a cache, there is no key, and
+        the rates are 0.
     cache : KeyValueCache, optional
         For decoding: x0 (R, D) is only the newest position of each row, and attends to itself and
         the earlier positions. Each layer needs its own cache, and writes the keys and values of x0
@@ -68,8 +69,8 @@ def encoder_layer(
     (['attention', 'attention_norm', 'feed_forward', 'feed_forward_norm'], (4, 8))
     """
     if cache is not None:  # a step of decoding, which is not what the figure shows
-        check_no_mask(keep_mask)
-        return decode_layer(ops, params, x0, settings, cache, dropout_key=dropout_key), no_backward
+        check_beside_cache(settings, dropout_key, keep_mask)
+        return decode_layer(ops, params, x0, settings, cache), no_backward
     key1, key2 = keys_from(dropout_key, 2)  # one for each sublayer
     attend = partial(self_attention_heads, ops, settings=settings.attention, keep_mask=keep_mask)
     feed = partial(hidden_layer, ops, **settings.hidden_options)
@@ -137,9 +138,12 @@ def decoder_layer(
     ((2, 3, 4), (2, 5, 4))
     """
     if cache is not None:  # a step of decoding
-        check_no_mask(keep_mask, memory_keep_mask)
+        check_beside_cache(settings, dropout_key, keep_mask, memory_keep_mask)
         check_instance("memory", memory, KeyValueCache)
-        return decode_layer(ops, params, x0, settings, cache, memory, dropout_key), no_backward
+        return decode_layer(ops, params, x0, settings, cache, memory), no_backward
+    if isinstance(memory, KeyValueCache):
+        advice = "give the layer's cache, too, for a step of decoding"
+        raise TypeError(f"memory is a KeyValueCache, expected an array (B, S, D): {advice}")
     settings = settings.as_decoder
     key1, key2, key3 = keys_from(dropout_key, 3)
     attend = partial(self_attention_heads, ops, settings=settings.attention, keep_mask=keep_mask)

@@ -68,6 +68,39 @@ def test_a_mask_beside_a_cache_is_refused(ops):
     refused(layers.decoder_layer, ops, PARAMS, x, CACHE, SETTINGS, **options)
 
 
+@pytest.mark.parametrize(
+    ("settings", "key", "message"),
+    [
+        (SETTINGS, 7, "dropout_key is given beside a cache, expected None"),
+        (
+            layers.LayerSettings(layers.AttentionSettings(2, dropout_rate=0.9)),
+            None,
+            r"settings.attention.dropout_rate=0.9 beside a cache, expected 0",
+        ),
+        (
+            layers.LayerSettings(HEADS, dropout_rate=0.5),
+            7,
+            "settings.dropout_rate=0.5 beside a cache, expected 0",
+        ),
+        (
+            layers.LayerSettings(HEADS, hidden_dropout_rate=0.5),
+            7,
+            "settings.hidden_dropout_rate=0.5 beside a cache, expected 0",
+        ),
+    ],
+)
+def test_dropout_beside_a_cache_is_refused(settings, key, message):
+    options = {"dropout_key": key, "cache": CACHE}
+    refused = partial(refuses, ValueError, message)
+    refused(layers.encoder_layer, reference, ENCODER_PARAMS, X[:, 0], settings, **options)
+    refused(layers.decoder_layer, reference, PARAMS, X[:, 0], CACHE, settings, **options)
+
+
+def test_the_cache_of_a_memory_needs_that_of_the_layer():
+    message = r"memory is a KeyValueCache, expected an array \(B, S, D\): give the layer's cache"
+    refuses(TypeError, message, layers.decoder_layer, reference, PARAMS, X, CACHE, SETTINGS)
+
+
 def test_entries_that_a_cache_does_not_have_and_a_mask_that_is_a_list_are_named(ops):
     at = np.arange(6).reshape(2, 3)
 
