@@ -223,34 +223,33 @@ class Initializer:
 
 
 class ShapesOnly(Initializer):
-    """Makes arrays of the same shapes without memory: all entries share one byte.
+    """Makes arrays of the same shapes and dtype without memory: all entries share one number.
 
-    >>> ShapesOnly().linear(10**9, 10**9)["weight"].shape
+    >>> ShapesOnly("float32").linear(10**9, 10**9)["weight"].shape
     (1000000000, 1000000000)
     """
 
-    def __init__(self):
-        self.dtype = np.dtype(np.int8)
+    def __init__(self, dtype):
+        self.dtype = np.dtype(dtype)
 
     def embedding(self, vocab, d_model):
         """A table, of embeddings or of learned positions."""
-        return _shaped(vocab, d_model)
+        return self._shaped(vocab, d_model)
 
     positions = embedding
 
     def full(self, n, value):
         """A vector."""
-        return _shaped(n)
+        return self._shaped(n)
 
     def _uniform(self, bound, shape):
-        return _shaped(*shape)
+        return self._shaped(*shape)
 
     def _orthogonal(self, d):
-        return _shaped(d, d)
+        return self._shaped(d, d)
 
     def _joined(self, parts):
-        return _shaped(*parts[0].shape[:-1], sum(part.shape[-1] for part in parts))
+        return self._shaped(*parts[0].shape[:-1], sum(part.shape[-1] for part in parts))
 
-
-def _shaped(*shape):
-    return np.broadcast_to(np.int8(0), shape)
+    def _shaped(self, *shape):
+        return np.broadcast_to(np.zeros((), self.dtype), shape)

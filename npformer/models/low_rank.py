@@ -103,8 +103,8 @@ class LowRank:
         return self._new_params(Initializer(check_option("seed", seed), self.model.dtype))
 
     def shapes(self) -> dict:
-        """Return arrays with the paths and shapes of the adapters that take no memory."""
-        return self._new_params(ShapesOnly())
+        """Return arrays like the adapters that take no memory."""
+        return self._new_params(ShapesOnly(self.model.dtype))
 
     @property
     def base_params(self):

@@ -56,7 +56,7 @@ class Model:
 
     def shapes(self) -> dict:
         """Return arrays like the parameters that take no memory, to compare others with."""
-        return self._new_params(ShapesOnly())
+        return self._new_params(ShapesOnly(self.dtype))
 
     @property
     def n_positions(self):

@@ -81,6 +81,8 @@ class Trainer:
           ``dropout_key=None`` and without ``ready``.
         - ``count(*batch)`` -> the number of targets of a batch, an int
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
+        - ``shapes()``, optional: arrays like those of ``init``, with the same paths, shapes and
+          dtypes, to compare ``params`` with; they need no memory (``np.broadcast_to``)
     optimizer : SGD, Adam, AdamW or Lion
     params : nested dict, optional
         Initial parameters, which are copied; ``model.init(seed)`` if not given. ``tree.merged``
@@ -141,12 +143,7 @@ class Trainer:
         self.model, self.optimizer = model, optimizer
         self.ranks = checked_ranks(ranks)
         self.ops = get_backend(backend, params)
-        start = model.init(self.settings.seed)
-        if params is not None:
-            check_trainable(params)
-            tree.check_like(params, start)
-            start = tree.ordered_like(params, start)
-        self._divide_work(start)
+        self._divide_work(self._start(params))
         self.params, self.flat_params = self.state.params, self.state.flat_params
         optimizer.check_dtype(self.flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
@@ -155,6 +152,17 @@ class Trainer:
         self.watched: Watch | None = None
         self.ranks.agree(lambda: facts_of(self))
         self._guard = Guard()
+
+    def _start(self, params):
+        """The parameters at the start: new ones, or ``params`` if they are like those."""
+        model, seed = self.model, self.settings.seed
+        if params is None:
+            return model.init(seed)
+        check_trainable(params)
+        # To draw a large model takes longer than all else here.
+        like = model.shapes() if hasattr(model, "shapes") else model.init(seed)
+        tree.check_like(params, like)
+        return tree.ordered_like(params, like)
 
     def _divide_work(self, start):
         """Make the state of the training from the parameters at its start.

@@ -346,9 +346,11 @@ def test_a_time_limit_leaves_time_for_a_last_validation(monkeypatch):
 @pytest.mark.parametrize(
     "schedule", [0.01, noam(8, 3), inverse_sqrt(0.01, 3), warmup_cosine(0.01, 2, 9)], ids=str
 )
-def test_a_copy_makes_the_same_steps_and_is_on_its_own(copied, schedule):
+def test_a_copy_makes_the_same_steps_and_is_on_its_own(copied, schedule, monkeypatch):
     trainer = make(Adam(schedule), seed=5, clip_norm=0.5, frozen=["encoder"], n_shards=2)
     fit(trainer, 3, validate=HELD_OUT, every=2)
+    # A copy has parameters: none are drawn.
+    monkeypatch.setattr(Transformer, "init", lambda *_: pytest.fail("parameters were drawn"))
     (twin,) = copied([trainer])
     assert twin.last == trainer.last
     assert twin.state.validations == trainer.state.validations
