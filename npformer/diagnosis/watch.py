@@ -20,15 +20,52 @@ UNLIKE = 1000  # steps after which the inputs have to help, if pairs of rows do 
 MATCHED = 2000  # steps after which they have to help in any case
 
 
+class Watched:
+    """What was seen of a training. A trainer keeps it, so it refers to no trainer and no arrays."""
+
+    def __init__(self, known):
+        self.findings = Findings(known)
+        self.steps = []
+        self.parts = dict[str, signs.Sizes]()  # in the last look at the arrays
+        self.highest = -1.0  # the rate, and the parts in the look with it
+        self.at_highest = self.parts
+
+    def add_sizes(self, parts, lr):
+        """Note the sizes of a look at the arrays, and the rate of its step."""
+        self.parts = parts
+        if lr >= self.highest:
+            self.highest = lr
+            self.at_highest = parts
+
+    def report(self, path=None):
+        """The table of what was seen, and the curves of the loss and the rate in a picture."""
+        if not self.steps:
+            return "no step was made"
+        if path is not None:
+            plot_loss(self.steps, path)
+        lines = self._table()
+        ends = self.steps[0], self.steps[-1]
+        lines += [f"step {x.step}: loss {x.loss:.4g}, lr {x.lr:.2g}" for x in ends]
+        return "\n".join([*lines, "", repr(self.findings)])
+
+    def _table(self):
+        """The lines of a table of the parts."""
+        row = "{:<24}{:>10}{:>10}{:>18}".format
+        lines = [row("part", "weights", "gradient", "update ÷ weights")]
+        for name, x in self.parts.items():
+            ratio = f"{self.at_highest[name].ratio:.2g}"
+            lines.append(row(name, f"{x.weights:.3g}", f"{x.gradient:.2g}", ratio))
+        return lines
+
+
 class Watch:
     """A callback of ``fit`` that warns of signs of a mistake, each once, and logs them."""
 
     def __init__(self, trainer, write, known=None, held_out=()):
         self.trainer = trainer
         self.write = write
-        self.findings = Findings(known or ())
+        self.watched = Watched(known or ())
         self.examines_first = known is None
-        self.steps = []
         self.batches = Batches(trainer, held_out)
         self.arrays = Arrays(trainer)
 
@@ -43,41 +80,34 @@ class Watch:
 
     def __call__(self, trainer, info):
         """Look at a step."""
-        self.steps.append(info)
-        n = len(self.steps)
-        self.tell(signs.of_step(self.steps))
+        steps = self.watched.steps
+        steps.append(info)
+        n = len(steps)
+        self.tell(signs.of_step(steps))
         validations = trainer.state.validations
-        self.tell(signs.of_validation(self.steps, validations, self.batches.is_repeated))
+        self.tell(signs.of_validation(steps, validations, self.batches.is_repeated))
         if n % signs.RECENT == 0:
             self.tell(self.batches.compare_targets())
-            self.tell(signs.of_means(self.steps))
+            self.tell(signs.of_means(steps))
         if trainer.ranks.alone:  # else a rank has a part of the gradient
             if n % EVERY == 1:
                 self.arrays.remember()
             if n % EVERY == 2:
-                self.tell(self.arrays.look(info))
+                parts = self.arrays.sizes()
+                self.watched.add_sizes(parts, info.lr)
+                self.tell(signs.of_updates(info, parts))
 
     def tell(self, findings):
         """Warn of what is new, and does not follow from what is known."""
+        known = self.watched.findings
         for finding in findings:
-            is_new = finding.name not in self.findings.names
-            if is_new and finding in causes_of([*self.findings, finding]):
-                self.findings.append(finding)
+            is_new = finding.name not in known.names
+            if is_new and finding in causes_of([*known, finding]):
+                known.append(finding)
                 n_steps = self.trainer.n_steps
                 self.write({"step": n_steps, "finding": finding.name, "seen": finding.seen})
                 if self.trainer.ranks.is_first:
                     warn(f"after step {n_steps}: {finding}")
-
-    def report(self, path=None):
-        """The table of what was seen, and the curves of the loss and the rate in a picture."""
-        if not self.steps:
-            return "no step was made"
-        if path is not None:
-            plot_loss(self.steps, path)
-        lines = self.arrays.table()
-        ends = self.steps[0], self.steps[-1]
-        lines += [f"step {x.step}: loss {x.loss:.4g}, lr {x.lr:.2g}" for x in ends]
-        return "\n".join([*lines, "", repr(self.findings)])
 
 
 class Batches:
@@ -140,31 +170,15 @@ class Arrays:
     def __init__(self, trainer):
         self.trainer = trainer
         self.before = np.empty_like(trainer.flat_params)  # once, as new memory is slow
-        self.parts = dict[str, signs.Sizes]()  # in the last look
-        self.highest = -1.0  # the rate, and the parts in the look with it
-        self.at_highest = self.parts
 
     def remember(self):
         """Copy the parameters, for the update that is measured in the next step."""
         self.before[...] = self.trainer.flat_params
 
-    def look(self, info):
-        """Signs in the step."""
+    def sizes(self):
+        """The ``Sizes`` of each part in the step that was made since."""
         update = np.subtract(self.trainer.flat_params, self.before, out=self.before)
-        self.parts = sizes_of_parts(self.trainer, update)
-        if info.lr >= self.highest:
-            self.highest = info.lr
-            self.at_highest = self.parts
-        yield from signs.of_updates(info, self.parts)
-
-    def table(self):
-        """The lines of a table of the parts."""
-        row = "{:<24}{:>10}{:>10}{:>18}".format
-        lines = [row("part", "weights", "gradient", "update ÷ weights")]
-        for name, x in self.parts.items():
-            ratio = f"{self.at_highest[name].ratio:.2g}"
-            lines.append(row(name, f"{x.weights:.3g}", f"{x.gradient:.2g}", ratio))
-        return lines
+        return sizes_of_parts(self.trainer, update)
 
 
 def sizes_of_parts(trainer, update):

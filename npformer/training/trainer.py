@@ -20,7 +20,7 @@ from npformer.arrays import on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
-from npformer.diagnosis.watch import Watch
+from npformer.diagnosis.watch import Watch, Watched
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models.batch import check_batches, count_of
 from npformer.operations.explain import Calls, explain
@@ -149,7 +149,7 @@ class Trainer:
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
         self._compose_step()
         self.last: StepInfo | None = None
-        self.watched: Watch | None = None
+        self.watched: Watched | None = None
         self.ranks.agree(lambda: facts_of(self))
         self._guard = Guard()
 
@@ -351,9 +351,10 @@ class Trainer:
         is_examined = isinstance(watch, Findings)  # which may be empty
         if watch or is_examined:
             held_out = () if validate is None or callable(validate) else validate
-            self.watched = Watch(self, loop.write, watch if is_examined else None, held_out)
-            batches = self.watched.of(batches)
-            callbacks = [*checked_callbacks(callbacks), self.watched]
+            watcher = Watch(self, loop.write, watch if is_examined else None, held_out)
+            self.watched = watcher.watched
+            batches = watcher.of(batches)
+            callbacks = [*checked_callbacks(callbacks), watcher]
         return loop.run(
             batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches
         )

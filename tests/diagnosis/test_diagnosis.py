@@ -666,7 +666,7 @@ def test_a_watched_schedule_that_is_over_and_the_update_at_the_highest_rate():
     )
     with pytest.warns(UserWarning, match=is_over):
         watched(trainer, of_text(56, 8))
-    last = trainer.watched.arrays.parts["layers.0"]  # of step 52
+    last = trainer.watched.parts["layers.0"]  # of step 52
     (line,) = (line for line in trainer.report().splitlines() if line.startswith("layers.0"))
     assert float(line.split()[-1]) > 10 * last.ratio > 0
 

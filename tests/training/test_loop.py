@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from npformer import (
     noam,
     warmup_cosine,
 )
+from npformer.diagnosis import Findings
 from npformer.models.description import MODELS
 from npformer.models.low_rank import LowRank
 from npformer.operations.options import NAMES_ELSEWHERE
@@ -359,6 +361,17 @@ def test_a_copy_makes_the_same_steps_and_is_on_its_own(copied, schedule, monkeyp
     assert trainer.flat_params.tobytes() == before
     assert [info.loss for info in fit(trainer, 2)] == losses
     assert twin.flat_params.tobytes() == trainer.flat_params.tobytes()
+
+
+@pytest.mark.parametrize("watch", [False, True, Findings()], ids=str)
+def test_the_memory_of_a_trainer_is_free_as_soon_as_nobody_has_it(watch):
+    trainer = make()
+    fit(trainer, 3, validate=HELD_OUT, every=2, watch=watch)
+    assert bool(trainer.watched) == (watch is not False)
+    flat_params = weakref.ref(trainer.flat_params)
+    assert flat_params() is not None
+    del trainer
+    assert flat_params() is None
 
 
 def test_the_text_of_a_trainer_and_of_its_parts_is_short():
