@@ -15,6 +15,7 @@ from tables import each_of
 from npformer.commands import gradcheck as command
 
 import npformer
+from npformer import reference
 from npformer.gradients import GradientError, cotangent, gradcheck
 from npformer.gradients.cases import CASES
 
@@ -183,6 +184,27 @@ def test_noise_in_a_gradient_that_is_zero_is_accepted_beside_a_real_one():
 
     check(1e-17)
     refuses(GradientError, "gradient of x1", check, 1e-12)
+
+
+@pytest.mark.parametrize("margin, least_that_is_noticed", [(0, 3e-13), (9, 3e-12), (13, 3e-10)])
+def test_near_a_loss_of_0_only_what_is_rounded_is_accepted(margin, least_that_is_noticed):
+    """The more certain the right word, the smaller is p - 1, and the more of it is rounding."""
+    targets = np.arange(T)
+    x = 0.3 * X
+    x[targets, targets] += margin
+
+    def check(factor):
+        def loss(x):
+            return reference.cross_entropy(x, targets)[0]
+
+        def backward(dy, x):
+            return factor * dy * reference.cross_entropy(x, targets)[1]
+
+        gradcheck(loss, backward, [x])
+
+    check(1.0)
+    message = r"so little may be rounding, .* near a loss of 0: check new parameters"
+    refuses(GradientError, message, check, 1 + least_that_is_noticed)
 
 
 def with_calls_counted(f, calls):
