@@ -22,6 +22,7 @@ from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
 from npformer.diagnosis.watch import Watch, Watched
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
+from npformer.models import describe
 from npformer.models.batch import check_batches, count_of
 from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
@@ -462,6 +463,7 @@ class Trainer:
 
     def restore(self, arrays: dict[str, np.ndarray], info: dict, path: str | Path) -> None:
         """Do the same as ``load``, with what ``load_checkpoint`` has returned for this path."""
+        describe(self.model)  # raises if the model cannot be saved, which is no fault of the file
         with refusing(path, "make the trainer with the file's settings, or try another file"):
             params, moments = checked_arrays(arrays, info, self)
         self.ranks.agree(

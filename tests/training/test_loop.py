@@ -237,13 +237,18 @@ def test_a_training_that_no_file_can_keep_is_refused_before_the_first_step(tmp_p
     assert trainer.n_steps == 0
 
 
-def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path):
+def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step_and_no_file_is_blamed(
+    tmp_path,
+):
     class Mine:
         init, loss_and_grad, count = MODEL.init, MODEL.loss_and_grad, MODEL.count
 
     trainer = Trainer(Mine(), Adam(0.01))
-    refuses(TypeError, "the model is a Mine, expected a dataclass", fit, trainer, 2, save=tmp_path)
+    message = "the model is a Mine, expected a dataclass"
+    refuses(TypeError, message, fit, trainer, 2, save=tmp_path)
     assert trainer.n_steps == 0
+    make().save(tmp_path / "x")
+    refuses(TypeError, message, trainer.load, tmp_path / "x")
 
 
 @pytest.mark.parametrize(
