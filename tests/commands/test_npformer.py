@@ -35,9 +35,10 @@ def run(monkeypatch, call):
     return run
 
 
-def test_help_imports_no_other_package():
+def test_help_imports_no_other_package_and_a_hook_of_a_program_stays():
     code = """
 import sys
+hook = sys.excepthook = lambda *error: None
 from npformer.__main__ import main
 for arguments in ([], ["--help"], ["--version"], ["trian"]):
     try:
@@ -45,6 +46,7 @@ for arguments in ([], ["--help"], ["--version"], ["trian"]):
     except SystemExit:
         pass
 print(sorted({"numpy", "numba", "matplotlib", "sentencepiece"} & {*sys.modules}))
+assert sys.excepthook is hook
 """
     assert python("-c", code, cwd=ROOT).stdout.endswith("[]\n")
 

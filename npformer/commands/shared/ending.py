@@ -27,8 +27,6 @@ from npformer.extras import pip_install
 
 PACKAGE = str(Path(__file__).parents[2])
 RAISE = opmap["RAISE_VARARGS"]
-# Python would look for cycles among all that numba has made, a tenth of a second long.
-atexit.register(gc.freeze)
 
 
 def command(main):
@@ -44,6 +42,8 @@ def command(main):
 
     @functools.wraps(main)
     def run(argv=None):
+        # Python would look for cycles among all that numba has made, a tenth of a second long.
+        atexit.register(gc.freeze)
         format_before = warnings.formatwarning
         warnings.formatwarning = warning_line
         parser_before = PARSER.set(None)
@@ -226,4 +226,5 @@ def _before_main(kind, error, trace):
     sys.__excepthook__(kind, error, trace)
 
 
-sys.excepthook = _before_main
+if sys.excepthook is sys.__excepthook__:  # a program that imports this may have its own
+    sys.excepthook = _before_main
