@@ -92,7 +92,7 @@ class LanguageRun(TextRun):
         """The tokens, as arrays of a checkpoint."""
         return self.text.tokens.arrays
 
-    def train(self, stops=(), **options):
+    def train(self, stops=(), progress=True, minutes=None, since=None):
         """Train as a ``TextRun`` does, and write samples on the way."""
         if not self.trainer.n_steps:
             self.show_sample()
@@ -101,7 +101,7 @@ class LanguageRun(TextRun):
             if info.step in (*SAMPLED, self.settings.steps):
                 self.show_sample()
 
-        super().train([*stops, sampling], **options)
+        super().train([*stops, sampling], progress, minutes, since)
 
     def batches(self):
         """Yield the batches from the next step on, without end."""

@@ -4,6 +4,7 @@ are saved and go on.
 They differ in their text, and in what they measure.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,19 +16,26 @@ from npformer.training.trainer import Trainer
 
 
 class TextRun(Loop):
-    """A training on text: a ``Loop`` with the settings of its trainer, its text and its files.
+    """A training on text: a ``Loop`` with the settings of its trainer, its text and its files."""
 
-    A subclass has ``MAY_CHANGE``, the settings that may change when it is resumed, ``batches()``,
-    which yields them from the next step on, without end, ``evaluate()``, and
-    ``vocabulary_arrays()``, what a checkpoint has beside the trainer.
-    """
-
-    MAY_CHANGE: set[str]
+    MAY_CHANGE: set[str]  # the settings that may change when it is resumed
 
     def __init__(self, folder, settings, model, optimizer, loop_settings, backend, ranks):
         self.settings = settings
         trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
         super().__init__(trainer, loop_settings, self.evaluate, folder)
+
+    def batches(self) -> Iterator[tuple]:
+        """Yield the batches from the next step on, without end."""
+        raise NotImplementedError
+
+    def evaluate(self) -> dict[str, float]:
+        """The numbers of a validation."""
+        raise NotImplementedError
+
+    def vocabulary_arrays(self) -> dict:
+        """What a checkpoint has beside the arrays of the trainer."""
+        raise NotImplementedError
 
     @staticmethod
     def ranks_of_new(out, settings, ranks):
