@@ -135,6 +135,11 @@ class blas_threads:
                 _give_user(_by_blocks())
 
 
+def limit_blas_threads(n):
+    """Limit the threads as ``blas_threads`` does, until the process ends."""
+    blas_threads(n).__enter__()
+
+
 def _by_blocks():
     """The number that the last block gives BLAS, or, after all blocks, the number before them."""
     return _blocks[-1].n if _blocks else _before_blocks

@@ -21,7 +21,7 @@ from npformer import tree
 from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.runtime import started
-from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.blas_threads import limit_blas_threads
 from npformer.runtime.cores import cores
 from npformer.runtime.endings import Endings, error_text
 from npformer.runtime.interrupts import deferred_interrupts
@@ -166,7 +166,7 @@ class MpiRanks(Ranks):
             may_use = sorted(os.sched_getaffinity(0))
         mine = {"host": socket.gethostname(), "pid": os.getpid(), "may use": may_use}
         self.table = with_cores(self.gather(mine))
-        blas_threads(max(1, int(self.fewest_cores))).__enter__()  # until the process ends
+        limit_blas_threads(max(1, int(self.fewest_cores)))
         versions = {
             "npformer": __version__,
             "NumPy": np.__version__,
