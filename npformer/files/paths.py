@@ -20,7 +20,9 @@ MISSING = "missing"
 def replace_file(path, content):
     """Write the whole content of a file, in one step: others find the old content or the new one.
 
-    If it cannot be written, an ``OSError`` is raised, and the old file is unchanged.
+    If it cannot be written, an ``OSError`` is raised, and the old file is unchanged. This does not
+    wait for the disk: if the power fails soon afterwards, the file may be damaged. What must not be
+    lost is written by ``folders.new_file``, which waits.
     """
     new = path.with_name(f".{path.name}.{uuid4().hex[:16]}.tmp")
     try:

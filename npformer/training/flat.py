@@ -106,7 +106,10 @@ class FlatOptimizer:
 
 
 class Piece(NamedTuple):
-    """Neighbouring parameters that this process updates, with the same settings."""
+    """Neighbouring parameters with the same settings; of several ranks, those of one rank.
+
+    All parameters have moments, the frozen ones, too: so a checkpoint has them whatever is frozen.
+    """
 
     place: slice  # in the flat arrays
     moments: slice  # in the arrays of the moments; another place if ranks divide it

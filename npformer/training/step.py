@@ -4,7 +4,8 @@
 place, ``OverShards`` or ``OverRanks``: each of the three is a ``LossAndGrad``. A shorter number
 format wraps the ``loss_and_grad``, and the step, which it tries again after an overflow
 (``precision.py``). What divides the moments of the optimizer among ranks takes the place of the
-optimizer. A step knows nothing of them.
+optimizer. All that a step knows of them is whether the number format has a loss scale, which is an
+option of the model's ``loss_and_grad``.
 """
 
 import inspect
