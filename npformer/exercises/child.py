@@ -14,18 +14,23 @@ import threading
 import time
 import traceback
 from difflib import get_close_matches
+from functools import wraps
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 
 import npformer
+import npformer.decoding
+import npformer.layers
 from npformer import reference
 from npformer.exercises.compare import check_function
 from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.texts import error_line, error_text
 from npformer.exercises.tracks import TRACKS
+from npformer.exercises.trial import PERSONS_CODE_RUNS, persons_code
 from npformer.exercises.verdict import UnderWay, Verdict, too_long
+from npformer.reference import Ops
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 FILE_SIZE = 2**30  # bytes of a file that it writes
@@ -45,8 +50,8 @@ def main(key, file, answer_file, seconds):
 def judge(exercise, file, answer, seconds):
     """Check the function of an exercise, write the verdict, and end the process."""
     set_limits()
-    use_reference()
     forbid(exercise.function_name)
+    use_reference()
     os.write(sys.stdout.fileno(), BEGIN)
     under_way = UnderWay()
     watch(file, answer, seconds, under_way)
@@ -74,20 +79,35 @@ def set_limits():
 
 def use_reference():
     """Compute npformer's operations by their math: compiling kernels would take its time."""
-    for name in npformer.__all__:
-        operation = vars(reference).get(name)
-        if hasattr(operation, "record"):
-            setattr(npformer, name, operation)
+    for package in ("npformer.cpu", "npformer.gpu"):
+        sys.modules[package] = reference
 
 
 def forbid(name):
-    """Replace npformer's function of this name, which a person is asked to write."""
-
-    def forbidden(*args, **options):
-        raise RuntimeError(f"npformer.{name} is the function that you are asked to write")
-
+    """Keep a person's code from npformer's functions of this name, which it is asked to write: they
+    raise an error, wherever they were imported from. npformer's own code calls them as before.
+    """
     if hasattr(npformer, name):
-        setattr(npformer, name, forbidden)
+        setattr(npformer, name, forbidden(getattr(npformer, name), name))
+    if name in Ops.names():
+        setattr(Ops, name, staticmethod(forbidden(getattr(Ops, name), name)))
+    for title, module in list(sys.modules.items()):
+        function = vars(module).get(name)
+        # A module may have the name of its function.
+        if title.startswith("npformer.") and callable(function):
+            setattr(module, name, forbidden(function, name))
+
+
+def forbidden(function, name):
+    """The function, which raises an error while a person's code runs."""
+
+    @wraps(function)
+    def call(*args, **options):
+        if PERSONS_CODE_RUNS.is_set():
+            raise RuntimeError(f"npformer.{name} is the function that you are asked to write")
+        return function(*args, **options)
+
+    return call
 
 
 def check_file(exercise, file, under_way=None):
@@ -121,7 +141,8 @@ def run(source, file):
     # Errors quote the lines that run, whatever the code puts in place of its file: None says that
     # no file is read again.
     linecache.cache[file] = len(source), None, decode_source(source).splitlines(keepends=True), file
-    exec(code, vars(module))
+    with persons_code():
+        exec(code, vars(module))
     return vars(module)
 
 

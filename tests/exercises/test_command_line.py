@@ -248,7 +248,7 @@ def test_a_message_without_end_is_cut():
 def test_whatever_the_process_does_gives_a_line(row):
     if "linux" in row and sys.platform != "linux":
         pytest.skip("only Linux does that")
-    lines, printed = check(row["text"])
+    lines, printed = check(row["text"], row.get("key", "softmax"))
     assert row["line"] in lines[-1] and printed == ""
 
 
