@@ -21,6 +21,14 @@ class Gradients:
     >>> gradients.give("b", {"c": np.array([5.0])})
     >>> gradients.all()
     {'a': array([3., 4.]), 'b': {'c': array([6.])}}
+
+    What is below a path may be given in several parts, in any order:
+
+    >>> gradients = Gradients({"a": {"norm": np.ones(1), "0": np.ones(1)}})
+    >>> gradients.give("a.0", np.array([1.0]))
+    >>> gradients.give("a", {"norm": np.array([2.0])})
+    >>> gradients.all()
+    {'a': {'norm': array([2.]), '0': array([1.])}}
     """
 
     def __init__(self, params, ready=None, n_uses=None):
@@ -29,7 +37,7 @@ class Gradients:
         self.n_missing = dict(n_uses or {})
         self.sums: dict = {}  # of the uses so far
         self.last: list = []
-        self.collected: dict = {}  # a tree
+        self.collected: dict = {}  # arrays by their paths
 
     def give(self, path, grads):
         """Take the gradients of what is below a path, or of an array, at one of their uses."""
@@ -39,18 +47,11 @@ class Gradients:
         if self.n_missing[path] > 0:
             self.sums[path] = grads
         elif self.ready is None:
-            self._collect(path, grads)
+            self.collected.update(tree.leaves(grads, path))
         elif isinstance(grads, dict):
             self.ready(path, grads)
         else:
             self.ready("", {path: grads})
-
-    def _collect(self, path, grads):
-        *parents, name = path.split(".")
-        place = self.collected
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = grads
 
     def give_last(self, path, grads):
         """Take gradients that are added last: the rounding of a sum depends on the order."""
@@ -60,7 +61,9 @@ class Gradients:
         """All gradients, like the parameters; None if they were passed on."""
         for path, grads in self.last:
             self.give(path, grads)
-        return None if self.ready is not None else tree.ordered_like(self.collected, self.params)
+        if self.ready is not None:
+            return None
+        return tree.ordered_like(tree.from_leaves(self.collected.items()), self.params)
 
 
 def _add_to(total, grad):
