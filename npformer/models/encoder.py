@@ -282,8 +282,7 @@ class Encoder(EncoderSettings):
     def _read(self, ops, params, inputs, keep_mask, types):
         """The output of the last layer, without dropout, and the mask of what is no padding."""
         tokens = self._inputs(params, inputs, keep_mask, types)
-        y, _ = self._encode(ops, params, tokens)
-        return y, tokens.keep_mask
+        return self._encode_inputs(ops, params, tokens), tokens.keep_mask
 
     def _inputs(self, params, inputs, keep_mask=None, types=None):
         tokens = self._checked(inputs, keep_mask, types)

@@ -77,7 +77,11 @@ class EncoderDecoder(Model):
         """
         ops = self._backend(backend, params)
         self._check_tokens("src", src, self.src_vocab)
-        memory, _ = self._encode(ops, params, self._beside(src, params))
+        return self._encode_inputs(ops, params, self._beside(src, params))
+
+    def _encode_inputs(self, ops, params, src):
+        """The memory of a source, without dropout and without a backward pass."""
+        memory, _ = self._encode(ops, params, src)
         return memory
 
     def decode(

@@ -9,10 +9,10 @@ from npformer import tree
 from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
 from npformer.checks import shown
-from npformer.decoding.few_words import encoded_in_a_step
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
+from npformer.models.few_words import encoded_in_a_step
 from npformer.models.initialization import LayerShapes
 from npformer.models.model import Model, named
 from npformer.models.watching import watched
@@ -25,7 +25,7 @@ from npformer.operations.settings import (
     LayerSettings,
     Rotary,
 )
-from npformer.quantized import dequantized
+from npformer.quantized import dequantized, is_quantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
@@ -315,16 +315,9 @@ class TransformerSettings(Model):
         # The model has checked its settings, the ids and the key: its layers need not.
         ops = ops.unchecked
         stack = Stack(with_grad)
-        few = None
-        if not with_grad and dropout_key is None:
-            # Of weights of 8 bits and few words the kernel of decoding computes all layers.
-            few = encoded_in_a_step(ops, layers, settings, x, keep_mask)
-        if few is not None:
-            x = few
-        else:
-            for layer, key in zip(map(dequantized, layers), keys, strict=True):
-                x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
-                stack.keep(backward)
+        for layer, key in zip(map(dequantized, layers), keys, strict=True):
+            x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
+            stack.keep(backward)
         y, norm_backward = self.stack_output(ops, params, name, x)
 
         def encode_backward(dy, gradients):
@@ -335,6 +328,22 @@ class TransformerSettings(Model):
             embed_backward(dx, gradients)
 
         return y, encode_backward
+
+    def _encode_inputs(self, ops, params, inputs):
+        """The output (B, T, D) of the first stack, without dropout and without a backward pass.
+
+        Of weights of 8 bits and few words the kernel of decoding computes all layers.
+        """
+        name = self.stacks[0]
+        layers = self.layers_of(params, name)
+        if any(map(is_quantized, layers)):
+            x, keep_mask, _ = self._embed_inputs(ops, params, inputs, None)
+            x = encoded_in_a_step(ops.unchecked, layers, self.layer_settings, x, keep_mask)
+            if x is not None:
+                y, _ = self.stack_output(ops.unchecked, params, name, x)
+                return y
+        y, _ = self._encode(ops, params, inputs)
+        return y
 
     def stack_output(self, ops, params, name, x):
         """The output of a stack whose last layer gives x, normalised if the stack ends so.

@@ -4,7 +4,6 @@ import numpy as np
 
 from npformer.decoding.few_rows import StackStep
 from npformer.layers.cache import KeyValueCache
-from npformer.quantized import is_quantized
 from npformer.runtime.threads import FEW_ROWS
 
 
@@ -18,7 +17,7 @@ def encoded_in_a_step(ops, layers, settings, x, keep_mask):
     ----------
     ops : Ops
     layers : list of dict
-        The parameters of each layer.
+        The parameters of each layer, of 8-bit integers.
     settings : LayerSettings
     x : (B, S, D)
     keep_mask : bool (B, 1, 1, S), optional
@@ -31,7 +30,7 @@ def encoded_in_a_step(ops, layers, settings, x, keep_mask):
     B, S, D = x.shape
     attention = settings.attention
     has_all_in_sight = not attention.causal and (attention.window is None or attention.window >= S)
-    if not has_all_in_sight or not 0 < B * S <= FEW_ROWS or not any(map(is_quantized, layers)):
+    if not has_all_in_sight or not 0 < B * S <= FEW_ROWS:
         return None
     step = StackStep(ops, layers, settings, max_rows=B * S, n_steps=1)
     places = np.arange(S)
