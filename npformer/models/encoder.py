@@ -207,6 +207,7 @@ class Encoder(EncoderSettings):
         targets = self._targets(tokens, self._beside(targets, params))
         n_targets = number_of(self._n_counted(targets, tokens.keep_mask))
 
+        gradients = self._new_gradients(params, ready) if with_grad else None
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
         z, before_backward = self._before_output(ops, params, y, tokens.keep_mask)
         weight, bias = self.output_map(params)
@@ -227,10 +228,10 @@ class Encoder(EncoderSettings):
                 n_tokens=n_tokens,
                 loss_scale=loss_scale,
             )
-        if not with_grad:
+        if gradients is None:
             return loss, None, n_targets
 
-        dz, gradients = self._output_backward(ops, params, dlogits, z, ready)
+        dz = self._output_backward(ops, params, dlogits, z, gradients)
         del dlogits  # what follows needs the memory
         dy = before_backward(dz, gradients)
         encode_backward(dy, gradients)

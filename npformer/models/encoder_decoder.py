@@ -219,6 +219,7 @@ class EncoderDecoder(Model):
             src = np.concatenate([src, src])
             tgt_in = np.concatenate([tgt_in, tgt_in])
 
+        gradients = self._new_gradients(params, ready) if with_grad else None
         encoder_key, decoder_key = keys_from(dropout_key, 2)
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, with_grad)
@@ -237,10 +238,10 @@ class EncoderDecoder(Model):
             dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
         else:
             loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
-        if not with_grad:
+        if gradients is None:
             return loss, None, n_targets
 
-        dy, gradients = self._output_backward(ops, params, dlogits, y, ready)
+        dy = self._output_backward(ops, params, dlogits, y, gradients)
         del dlogits  # what follows needs the memory
         dmemory = decode_backward(dy, gradients)
         encode_backward(dmemory, gradients)

@@ -100,6 +100,7 @@ class LanguageModel(OneStack):
         ops = self._backend(backend, params)
         ids, targets = [self._beside(x, params) for x in self._checked(ids, targets)]
         n_targets = self._counted(targets)
+        gradients = self._new_gradients(params, ready) if with_grad else None
         y, encode_backward = self._encode(ops, params, ids, dropout_key, with_grad)
         weight, bias = self.output_map(params)
         loss, dlogits = ops.linear_cross_entropy(
@@ -112,10 +113,10 @@ class LanguageModel(OneStack):
             n_tokens=n_tokens,
             loss_scale=loss_scale,
         )
-        if not with_grad:
+        if gradients is None:
             return loss, None, n_targets
 
-        dy, gradients = self._output_backward(ops, params, dlogits, y, ready)
+        dy = self._output_backward(ops, params, dlogits, y, gradients)
         del dlogits  # what follows needs the memory
         encode_backward(dy, gradients)
         return loss, gradients.all(), n_targets

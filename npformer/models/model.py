@@ -176,21 +176,22 @@ class Model:
         """How often parameters are used, by path: a tied table on each side, and in the output."""
         return {"embedding": len(self.sides) + 1} if self.tie_embeddings else {}
 
-    def _output_backward(self, ops, params, dlogits, y, ready):
-        """The gradient of the output projection's input y, and the gradients of the model so far.
-
-        A backward pass begins here; ``ready`` is that of ``loss_and_grad``.
-        """
-        weight, bias = self.stored_output(params)
+    def _new_gradients(self, params, ready):
+        """What the backward pass of ``loss_and_grad`` gives gradients to, which has ``ready``."""
+        weight, _ = self.stored_output(params)
         check_trainable(weight)
-        gradients = Gradients(params, ready, self._n_uses)
+        return Gradients(params, ready, self._n_uses)
+
+    def _output_backward(self, ops, params, dlogits, y, gradients):
+        """The gradient of the output projection's input y. A backward pass begins here."""
+        weight, bias = self.stored_output(params)
         dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
         grads = linear_grads(dweight, dbias)
         if self.tie_embeddings:
             gradients.give_last("embedding", grads.pop("weight").T)
         if grads:
             gradients.give("output", grads)
-        return dy, gradients
+        return dy
 
     # -- checks
 

@@ -140,6 +140,13 @@ def test_of_other_models_the_tables_are_quantized(model):
     refuses(ValueError, message, LowRank, model, params, targets=("output",))
 
 
+def test_a_gradient_is_refused_before_anything_is_computed(monkeypatch):
+    model = Transformer(40, 40, **SIZES)
+    params = quantize(model.init(0))
+    monkeypatch.setattr(Transformer, "_encode", None)
+    refuses(ValueError, "8-bit integers have no gradients", model.loss_and_grad, params, SRC, SRC)
+
+
 def test_half_precision_becomes_single_as_its_scales_would_be_too_small():
     model = LanguageModel(40, **SIZES | {"dtype": "float32"})
     half = tree.map_leaves(lambda x: (1e-3 * x).astype("float16"), model.init(0))
