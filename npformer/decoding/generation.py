@@ -34,7 +34,7 @@ def generate(request, params, choose, backend, on_step=None, decoder=None):
     def choose_possible(logits, part, rows, t):
         rows = rows[part]
         forbid(logits, request, rows, t + 1)
-        check_choice(logits, params, t)
+        check_possible(logits, params, t)
         return choose(logits, rows, t)
 
     columns = []
@@ -70,7 +70,7 @@ def forbid(logits, request, rows, length):
     """Make the logits of all ids that may not be the last of so many tokens -inf."""
     with np.errstate(invalid="ignore"):
         for token in request.forbidden(length):
-            logits[:, token] -= np.inf  # NaN and inf become NaN: ``check_choice`` sees them
+            logits[:, token] -= np.inf  # NaN and inf become NaN: ``check_possible`` sees them
     if request.has_forced_end:
         last = np.flatnonzero(request.limits[rows] == length).tolist()
         # log p = 0: the end token is certain, and each other one impossible.
@@ -78,7 +78,7 @@ def forbid(logits, request, rows, length):
         logits[last, request.model.forced_eos_id] = 0
 
 
-def check_choice(logits, params, t):
+def check_possible(logits, params, t):
     """Raise an error if a row has logits that are no numbers, or no token that may be chosen."""
     best = on_host(logits.max(axis=-1))
     if not np.isfinite(best).all():

@@ -1,5 +1,7 @@
 """Step-by-step decoding, token by token, with a cache of what was computed for earlier ones."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from npformer.arrays import beside, on_host
@@ -20,6 +22,7 @@ class StepwiseDecoder:
     of some rows.
     """
 
+    _newest: Callable
     side = "target"  # whose table has the embeddings
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
