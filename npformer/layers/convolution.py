@@ -40,6 +40,22 @@ def residual_conv_block(
     -------
     y : (B, T, D)
     backward : dy -> (dx, grads)
+
+    Examples
+    --------
+    >>> from npformer import layers, reference
+    >>> from npformer.models.initialization import Initializer
+    >>> params = Initializer(seed=0, dtype="float64").residual_conv_block(d_model=4, n_taps=3)
+    >>> params["expand"]["weight"][:] = 0  # then nothing is added to x
+    >>> x = np.ones((2, 3, 4))
+    >>> def convolve(h):
+    ...     options = {"dilation": 1, "causal": True}
+    ...     is_word = np.ones((2, 3), bool)
+    ...     return layers.masked_conv1d(reference.ops, params["conv"], h, is_word, **options)
+    >>> y, backward = layers.residual_conv_block(reference.ops, params, x, convolve)
+    >>> dx, grads = backward(np.ones_like(y))
+    >>> bool((y == x).all()), bool((dx == 1).all()), grads["conv"]["weight"].shape
+    (True, True, (3, 2, 2))
     """
     expand = params["expand"]
     w_out = expand["weight"]
@@ -103,6 +119,19 @@ def masked_conv1d(
     -------
     y : (B, T, D_out)
     backward : dy -> (dx, grads)
+
+    Examples
+    --------
+    Each number becomes the sum of itself and of the two before it; the last one is padding.
+
+    >>> from npformer import layers, reference
+    >>> params = {"weight": np.ones((3, 1, 1))}
+    >>> x, keep_mask = np.array([[[1.0], [2.0], [9.0]]]), np.array([[True, True, False]])
+    >>> options = {"dilation": 1, "causal": True}
+    >>> y, backward = layers.masked_conv1d(reference.ops, params, x, keep_mask, **options)
+    >>> dx, grads = backward(np.ones_like(y))
+    >>> y.ravel(), dx.ravel()
+    (array([1., 3., 3.]), array([3., 2., 0.]))
     """
     weight = params["weight"]
     bias = params.get("bias")

@@ -44,6 +44,19 @@ def read_steps(
     end : (h,) or (h, c)
         The final state, after all steps that are not padding.
     backward : (dstates, dend or None) -> (dx, dfirst, grads)
+
+    Examples
+    --------
+    >>> from npformer import layers, reference
+    >>> from npformer.models.initialization import Initializer
+    >>> params = Initializer(seed=0, dtype="float64").recurrence(4, 6, "lstm")
+    >>> x = np.ones((2, 3, 4))
+    >>> states, (h, c), backward = layers.read_steps(reference.ops, params, x, "lstm")
+    >>> states.shape, bool((h == states[:, -1]).all())
+    ((2, 3, 6), True)
+    >>> dx, (dh0, dc0), grads = backward(np.ones_like(states), None)
+    >>> dx.shape, dh0.shape, list(grads)
+    ((2, 3, 4), (2, 6), ['input', 'hidden'])
     """
     check_choice("cell", cell, ("gru", "lstm"))
     hidden = params["hidden"]
@@ -123,6 +136,21 @@ def read_both_ways(
     The states of both directions are side by side, and so are their final states. Parameters and
     results are those of ``read_steps``, except that ``params`` is {"forward", "backward"} and there
     is no ``first``; ``dend`` must not be None, and ``dfirst`` is None.
+
+    Examples
+    --------
+    >>> from npformer import layers, reference
+    >>> from npformer.models.initialization import Initializer
+    >>> new = Initializer(seed=0, dtype="float64")
+    >>> params = {side: new.recurrence(4, 3, "gru") for side in ("forward", "backward")}
+    >>> states, (h,), backward = layers.read_both_ways(
+    ...     reference.ops, params, np.ones((2, 5, 4)), "gru"
+    ... )
+    >>> states.shape, h.shape  # the widths of both directions side by side
+    ((2, 5, 6), (2, 6))
+    >>> dx, _, grads = backward(np.ones_like(states), (np.zeros_like(h),))
+    >>> dx.shape, list(grads)
+    ((2, 5, 4), ['forward', 'backward'])
     """
     forward_states, forward_end, forward_backward = read_steps(
         ops, params["forward"], x, cell, keep_mask=keep_mask

@@ -213,14 +213,7 @@ def test_parameters_that_are_missing_are_named(ops):
 
 
 NEW = Initializer(0, "float64")
-BLOCK = {
-    "reduce_norm": NEW.norm(4),
-    "reduce": NEW.linear(4, 2),
-    "conv_norm": NEW.norm(2),
-    "conv": NEW.conv1d(3, 2, 2),
-    "expand_norm": NEW.norm(2),
-    "expand": NEW.linear(2, 4),
-}
+BLOCK = NEW.residual_conv_block(4, 3)
 MASK = np.ones((2, 3), bool)
 LSTM = NEW.recurrence(4, 4, "lstm")
 SEPARATE = maps(q=4, k=4, v=4, out=4)
