@@ -14,8 +14,13 @@ def product(a: Array, b: Array) -> Array:
     single NaN in the value of a masked key would make every output NaN. In this product it affects
     only the outputs that give this key a weight other than 0.
 
+    An output that such an entry affects is NaN, also where the ordinary product is infinite. A sum
+    of finite numbers that overflows is infinite in both.
+
     >>> product(np.array([[0.0, 2.0]]), np.array([[np.nan], [3.0]]))
     array([[6.]])
+    >>> product(np.array([[1.0]]), np.array([[np.inf]]))
+    array([[nan]])
     """
     out = a @ b
     if np.isfinite(out).all():
