@@ -9,7 +9,7 @@ from npformer.cpu.draws import drawing, is_kept
 from npformer.cpu.jit import kernel
 from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import like
-from npformer.reference.math.embedding import scale_of
+from npformer.reference.math.embedding import embedding_scale
 from npformer.runtime.memory import empty, zeros
 
 
@@ -30,7 +30,7 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
     D = table.shape[1]
     x = empty((*ids.shape, D), table.dtype)
     positions = zeros((1, D), x.dtype) if positions is None else positions
-    scale = x.dtype.type(scale_of(table.shape, scaled))
+    scale = x.dtype.type(embedding_scale(table.shape, scaled))
     dropout = drawing(dropout_rate, dropout_key, x.dtype)
     _embed(ids.reshape(-1), table, positions, pad_id, scale, dropout, as_rows(x))
     return x
@@ -39,7 +39,7 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
 @kernel_of(reference.embed_tokens_backward)
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
     dtable = zeros(table_shape, dy.dtype)
-    scale = dy.dtype.type(scale_of(table_shape, scaled))
+    scale = dy.dtype.type(embedding_scale(table_shape, scaled))
     dropout = drawing(dropout_rate, dropout_key, dy.dtype)
     _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dropout, dtable)
     return dtable

@@ -8,7 +8,7 @@ from npformer import reference
 from npformer.gpu.backend import kernel_of
 from npformer.gpu.kernels.dropout import dropout_arguments
 from npformer.gpu.launch import THREADS, cuda_kernel, real, row_kernel
-from npformer.reference.math.embedding import scale_of
+from npformer.reference.math.embedding import embedding_scale
 
 NO_PADDING = -1
 
@@ -29,7 +29,7 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
     length = ids.shape[-1] if ids.ndim else 1
     dtype = table.dtype
     y = cupy.empty((*ids.shape, n), dtype)
-    scale = real(dtype).type(scale_of(table.shape, scaled))
+    scale = real(dtype).type(embedding_scale(table.shape, scaled))
     drop = dropout_arguments(dropout_rate, dropout_key, dtype)
     kernel = row_kernel("embedding", "embed", dtype, ids.size)
     # embed(ids, table, positions, y, n, length, pad_id, scale, key, threshold, kept_scale)
@@ -42,7 +42,7 @@ def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_ke
     n_ids, n = table_shape
     dtype = dy.dtype
     dtable = cupy.empty((n_ids, n), dtype)
-    scale = real(dtype).type(scale_of(table_shape, scaled))
+    scale = real(dtype).type(embedding_scale(table_shape, scaled))
     drop = dropout_arguments(dropout_rate, dropout_key, dtype)
     grid = (n_ids, -(-n // THREADS))
     kernel = cuda_kernel("embedding", "embed_backward", dtype, grid, (THREADS,))

@@ -68,7 +68,7 @@ def embed_tokens(
     >>> embed_tokens(np.array([[2, 1, 0]]), table, positions, pad_id=0)[..., 0]
     array([[3.1, 2.2, 0. ]])
     """
-    x = embedding(ids, table) * scale_of(table.shape, scaled)
+    x = embedding(ids, table) * embedding_scale(table.shape, scaled)
     if positions is not None:
         x = x + positions
     x = np.where((ids == pad_id)[..., None], 0, x)  # the embedding of padding may be NaN
@@ -97,11 +97,11 @@ def embed_tokens_backward(
     """
     dx = dropout_backward(dy, dropout_rate, dropout_key)
     dx = np.where((ids == pad_id)[..., None], 0, dx)
-    dx = dx * scale_of(table_shape, scaled)
+    dx = dx * embedding_scale(table_shape, scaled)
     return embedding_backward(dx, ids, table_shape)
 
 
-def scale_of(table_shape, scaled):
+def embedding_scale(table_shape, scaled):
     """The factor of the embeddings: √D, or 1."""
     _, D = table_shape
     return D**0.5 if scaled else 1.0
