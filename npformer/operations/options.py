@@ -7,11 +7,11 @@ accepted like Python's numbers and flags.
 """
 
 import math
-from collections.abc import Callable, Iterator, ValuesView
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache, partial, wraps
 from inspect import signature
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -214,8 +214,13 @@ def settings_from(dataclass, values, owner, others=()):
     return dataclass(**values)
 
 
-def names_checked(dataclass: type[T]) -> type[T]:
+def names_checked(
+    dataclass: type[T], checks: Mapping[str, Callable[[str, Any], None]] = MappingProxyType({})
+) -> type[T]:
     """Decorate a dataclass: the error for a setting that it does not have lists those that it has.
+
+    A setting that is given by its place and by its name is an error, too. ``checks`` has functions
+    of (name, value) by the names of settings, whose errors about what is at their place come first.
 
     >>> from dataclasses import dataclass
     >>> @names_checked
@@ -234,21 +239,14 @@ def names_checked(dataclass: type[T]) -> type[T]:
         _check_names(settings, names, dataclass.__name__)
         for name, value in zip(names, args, strict=False):
             if name in settings:
-                if name == "lr":
-                    check_no_parameters(name, value)
+                if name in checks:
+                    checks[name](name, value)
                 both = f"{value!r:.60}, by its place, and {name}={settings[name]!r:.60}"
                 raise TypeError(f"{dataclass.__name__} got {both}: expected one of them")
         init(self, *args, **settings)
 
     dataclass.__init__ = checked_init  # type: ignore[method-assign]
     return dataclass
-
-
-def check_no_parameters(name, value):
-    """Check that a value is none of what PyTorch's optimizers take first."""
-    if isinstance(value, (dict, list, ValuesView, Iterator)):
-        problem = f"{name} is a {type(value).__name__}, expected a number or a schedule"
-        raise TypeError(f"{problem}; {WHERE_PARAMETERS_GO}")
 
 
 def _check_names(values, names, owner, others=()):

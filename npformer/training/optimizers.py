@@ -5,9 +5,9 @@ and state. The trainer has all parameters in one flat array, which one call of `
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, ValuesView
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_in_dtype, check_int
 from npformer.operations.options import (
     OPTIONS,
+    WHERE_PARAMETERS_GO,
     check_fields,
-    check_no_parameters,
     check_option,
     names_checked,
 )
@@ -26,6 +26,20 @@ from npformer.quantized import check_trainable
 from npformer.reference import Ops
 from npformer.reference.math.update import norm_of
 from npformer.runtime.blas_threads import one_blas_thread
+
+T = TypeVar("T")
+
+
+def _settings_checked(optimizer: type[T]) -> type[T]:
+    """``names_checked``; parameters at the place of ``lr`` are what PyTorch's optimizers take."""
+    return names_checked(optimizer, {"lr": _check_no_parameters})
+
+
+def _check_no_parameters(name, value):
+    """Check that a value is none of what PyTorch's optimizers take first."""
+    if isinstance(value, (dict, list, ValuesView, Iterator)):
+        problem = f"{name} is a {type(value).__name__}, expected a number or a schedule"
+        raise TypeError(f"{problem}; {WHERE_PARAMETERS_GO}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,7 @@ class Optimizer:
 
     def __post_init__(self):
         check_fields(self)
-        check_no_parameters("lr", self.lr)
+        _check_no_parameters("lr", self.lr)
         if not callable(self.lr):
             object.__setattr__(self, "lr", check_option("lr", self.lr))
 
@@ -194,7 +208,7 @@ class Optimizer:
         raise NotImplementedError
 
 
-@names_checked
+@_settings_checked
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """Stochastic gradient descent, optionally with (Nesterov) momentum.
@@ -237,7 +251,7 @@ class SGD(Optimizer):
         )
 
 
-@names_checked
+@_settings_checked
 @dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015).
@@ -285,7 +299,7 @@ class Adam(Optimizer):
         )
 
 
-@names_checked
+@_settings_checked
 @dataclass(frozen=True)
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
@@ -314,7 +328,7 @@ class AdamW(Adam):
     decay_all: bool = False
 
 
-@names_checked
+@_settings_checked
 @dataclass(frozen=True)
 class Lion(Optimizer):
     """Lion (Chen et al. 2023), which moves by the sign of a running mean of the gradient.
