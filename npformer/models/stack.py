@@ -36,8 +36,8 @@ Positions = Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"
 
 
 @dataclass(frozen=True, repr=False)
-class TransformerSettings(Model):
-    """The settings of layers and embeddings, the same in all models of Transformer layers.
+class TransformerModel(Model):
+    """A model of Transformer layers: the settings of these and of embeddings, and one stack.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class TransformerSettings(Model):
     def __init_subclass__(cls):
         """Write the parameters above into the docstring, in place of "{settings}"."""
         super().__init_subclass__()
-        insert_parameters(TransformerSettings, cls, "{settings}")
+        insert_parameters(TransformerModel, cls, "{settings}")
 
     def _check_settings(self, *vocabularies):
         if isinstance(self.rotary, dict):  # as it was read from a file
@@ -370,7 +370,7 @@ class OneVocabulary:
 
 
 @dataclass(frozen=True, repr=False)
-class OneStack(TransformerSettings, OneVocabulary):
+class OneStack(TransformerModel, OneVocabulary):
     """What a decoder-only and an encoder-only model have in common, which read one input."""
 
     n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers

@@ -11,7 +11,7 @@ from npformer.decoding.translation import TranslationDecoder
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import decoder_layer
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_both
-from npformer.models.stack import TransformerSettings
+from npformer.models.stack import TransformerModel
 from npformer.models.watching import watched
 from npformer.operations.options import names_checked
 from npformer.quantized import dequantized
@@ -29,7 +29,7 @@ class SourceAndTarget:
 
 @names_checked
 @dataclass(frozen=True, repr=False)
-class Transformer(TransformerSettings, SourceAndTarget, EncoderDecoder):
+class Transformer(TransformerModel, SourceAndTarget, EncoderDecoder):
     """An encoder-decoder Transformer: the architecture only; parameters are a separate nested dict.
 
     Parameters
