@@ -46,13 +46,18 @@ def split_adapters(tensors: Tensors) -> tuple[Tensors, Tensors]:
     return of_model, of_adapters
 
 
-def with_adapters(model, params: dict, about: dict, tensors: Tensors) -> tuple[LowRank, dict]:
-    """A model with adapters, and their parameters."""
+def settings_of(about: dict) -> dict:
+    """The settings of adapters, as the key of config.json has them."""
     targets = about["targets"]
     if targets is not None:
         targets = tuple(targets)
     whole = tuple(about["whole"])
-    adapted = LowRank(model, params, about["rank"], about["alpha"], targets, whole)
+    return {"rank": about["rank"], "alpha": about["alpha"], "targets": targets, "whole": whole}
+
+
+def with_adapters(model, params: dict, settings: dict, tensors: Tensors) -> tuple[LowRank, dict]:
+    """A model with adapters, and their parameters."""
+    adapted = LowRank(model, params, **settings)
     shapes = adapted.shapes()
     check_names(tree.leaves(shapes), tensors)
     own = tree.view_as(np.empty(tree.count(shapes), model.dtype), shapes)

@@ -1,5 +1,6 @@
 """Read a model of another library."""
 
+import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ from npformer.checks import check_choice, name_of_dtype, shown, warn
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.low_rank import LowRank
-from npformer.pretrained.adapters import split_adapters, with_adapters
+from npformer.pretrained.adapters import settings_of, split_adapters, with_adapters
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import json_or_empty, tensors_in
 from npformer.pretrained.keys import check_keys
@@ -109,11 +110,19 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
             return _load(path, names, model, settings)
         except OSError as error:
             raise ValueError(f"it cannot be read: {error}") from error
-        except (KeyError, IndexError, AttributeError) as error:
-            # Settings have other types than are expected.
-            raise ValueError(
-                f"something is missing, or has another form: {type(error).__name__} {error}"
-            ) from error
+
+
+@contextlib.contextmanager
+def reading_settings():
+    """In this block the settings are read in a file, or in its tensors, where something may be
+    missing or have another type. Other errors of these kinds are bugs.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, AttributeError) as error:
+        raise ValueError(
+            f"something is missing, or has another form: {type(error).__name__} {error}"
+        ) from error
 
 
 def load_merged(path) -> Loaded:
@@ -134,7 +143,8 @@ def _load(path, names, kind, settings):
     check_no_training(path)
     if is_state_dict(path):
         return _load_state(tensors_in(path), names, kind, settings)
-    contents = opened(path)
+    with reading_settings():
+        contents = opened(path)
     if names is not None:
         raise ValueError("names are given, expected None for a model with config.json")
     if kind is not None:
@@ -150,11 +160,12 @@ def _load(path, names, kind, settings):
 
 def _load_state(tensors, names, kind, settings):
     """The model and the parameters of a state dict, and no tokenizer."""
-    tensors = plain_names(tensors)
-    modules = {role: plain_name(module) for role, module in (names or {}).items()}
-    modules.pop("transformer", None)  # the tensors show where it is
-    naming = naming_of_state(modules, tensors, kind)
-    ours, tensors = naming.from_state(tensors)
+    with reading_settings():
+        tensors = plain_names(tensors)
+        modules = {role: plain_name(module) for role, module in (names or {}).items()}
+        modules.pop("transformer", None)  # the tensors show where it is
+        naming = naming_of_state(modules, tensors, kind)
+        ours, tensors = naming.from_state(tensors)
     if "n_heads" not in settings:
         raise ValueError(
             "the shapes of a state dict do not show the number of heads: give n_heads=…"
@@ -166,23 +177,26 @@ def _load_state(tensors, names, kind, settings):
 def _load_model(contents, settings):
     """What a folder holds."""
     config, tensors, files = contents
-    family = family_of(config)
-    tensors, of_adapters = split_adapters(tensors)
-    tensors = family.from_file(tensors, config)
-    generation = json_or_empty(files, GENERATION_FILE)
-    if GENERATION_FILE in files:
-        config |= {key: generation.get(key) for key in family.of_generation}
-    ours = family.settings_of(config, tensors, settings)
-    check_keys(generation, family.rules(config), GENERATION_FILE)
-    tokenizer = tokenizer_of(files, config, family)
-    if "pad_id" not in settings:
-        ours["pad_id"] = family.padding(ours["pad_id"], config, tokenizer)
+    with reading_settings():
+        family = family_of(config)
+        tensors, of_adapters = split_adapters(tensors)
+        tensors = family.from_file(tensors, config)
+        generation = json_or_empty(files, GENERATION_FILE)
+        if GENERATION_FILE in files:
+            config |= {key: generation.get(key) for key in family.of_generation}
+        ours = family.settings_of(config, tensors, settings)
+        check_keys(generation, family.rules(config), GENERATION_FILE)
+        tokenizer = tokenizer_of(files, config, family)
+        if "pad_id" not in settings:
+            ours["pad_id"] = family.padding(ours["pad_id"], config, tokenizer)
     model, params = built(family, ours, tensors, settings)
     if tokenizer is not None:
         tokenizer.family = family.name
         warn_of_tokens_without_vectors(tokenizer, model)
     if "adapters" in config:
-        model, params = with_adapters(model, params, config["adapters"], of_adapters)
+        with reading_settings():
+            of_config = settings_of(config["adapters"])
+        model, params = with_adapters(model, params, of_config, of_adapters)
     return Loaded(model, params, tokenizer)
 
 

@@ -74,7 +74,8 @@ class Naming:
         for path, x in tree.leaves(params):
             theirs = tensors_of_path(names, path)
             widths = [x.shape[-1] // len(theirs)] * len(theirs)
-            if len(theirs) == 3:  # there may be fewer heads of keys and values than of queries
+            if ".qkv." in path and len(theirs) == 3:
+                # There may be fewer heads of keys and values than of queries.
                 widths = model.layer_settings.attention.widths(model.d_model)
             parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
             is_transposed = self.has_linear_transposed or path.startswith("output")

@@ -11,6 +11,8 @@ pytest.importorskip("gguf")
 from tables import table  # noqa: E402
 
 from npformer import LanguageModel, pretrained  # noqa: E402
+from npformer.pretrained.naming import Naming  # noqa: E402
+from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import (  # noqa: E402, which needs them
     MEAN,
     configure,
@@ -91,3 +93,20 @@ def test_what_a_file_says_is_read_or_named(row, copy, tmp_path):
             assert tokenizer.encode(text) == ids
         for text, ids in json.loads(row.get("texts", "{}")).items():
             assert tokenizer.decode(ids) == text
+
+
+def test_a_state_dict_that_lacks_a_layers_tensor_is_refused():
+    tensors = {"layers.0.self_attn.in_proj_weight": np.ones((6, 2)), "a.weight": np.ones((2, 2))}
+    options = {"names": {"embedding": "a", "output": "a"}, "model": LanguageModel, "n_heads": 2}
+    line = "something is missing, or has another form: KeyError 'layers.0.linear1.weight'"
+    with pytest.raises(CheckpointError, match=line):
+        pretrained.load(tensors, **options)
+
+
+def test_a_bug_of_npformer_is_not_told_as_a_damaged_file(originals, monkeypatch):
+    def read(naming, model, tensors, dtype):
+        raise KeyError("bug")
+
+    monkeypatch.setattr(Naming, "read", read)
+    with pytest.raises(KeyError, match="bug"):
+        pretrained.load(originals["llama"])
