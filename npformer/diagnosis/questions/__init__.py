@@ -42,7 +42,7 @@ QUICK = (
     losses.at_the_start,
     scales.scores,
     losses.after_training,
-    losses.dropout,
+    losses.of_dropout,
     losses.divided,
 )
 COSTLY = (

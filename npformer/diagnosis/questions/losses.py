@@ -23,7 +23,7 @@ def of_outputs(subject):
     """The loss against that computed from the outputs."""
     check_comparable(subject)
     loss = subject.computed.loss
-    expected = cross_entropy(subject, subject.rows)
+    expected = loss_of_outputs(subject, subject.rows)
     if agree(loss, expected):
         return
     message = f"loss_and_grad gives {loss:.4g}, the outputs of the same rows {expected:.4g}"
@@ -61,7 +61,7 @@ def check_known(subject):
         raise ValueError("outputs(…) are not known to be logits")
 
 
-def cross_entropy(subject, rows, counted=None):
+def loss_of_outputs(subject, rows, counted=None):
     """The mean cross-entropy of the targets that count, computed from the outputs."""
     if counted is None:
         counted = rows.counted
@@ -79,7 +79,7 @@ def each_row_agrees(subject):
     n = len(subject.rows.targets)
     for i in range(n):
         row = [x[i : i + 1] if len(x) == n else x for x in subject.sample]
-        if not agree(subject.gradient(*row).loss, cross_entropy(subject, subject.rows_of(row))):
+        if not agree(subject.gradient(*row).loss, loss_of_outputs(subject, subject.rows_of(row))):
             return False
     return True
 
@@ -99,12 +99,12 @@ def wrong_losses(subject, expected):
     yield Wrong("not the mean", "their sum", expected * counted.sum())
     if subject.interface.causal is None:
         return
-    all_counted = cross_entropy(subject, rows, np.ones_like(counted))
+    all_counted = loss_of_outputs(subject, rows, np.ones_like(counted))
     what = f"with the {(~counted).mean():.0%} of targets that are padding"
     yield Wrong("padding counted", what, all_counted)
 
     def not_shifted(what, ids, targets):
-        loss = cross_entropy(subject, rows._replace(inputs=[*others, ids], targets=targets))
+        loss = loss_of_outputs(subject, rows._replace(inputs=[*others, ids], targets=targets))
         return Wrong("targets not shifted", what, loss)
 
     *others, ids = rows.inputs
@@ -145,7 +145,7 @@ def divided(subject):
                 f"two equal calls give {first.loss:.4g} and {again.loss:.4g} times the first "
                 f"loss, {first.gradient:.4g} and {again.gradient:.4g} times its gradient",
             )
-    yield from count(subject)
+    yield from of_counts(subject)
 
 
 def ratios_of_twice(subject, norm_before):
@@ -157,7 +157,7 @@ def ratios_of_twice(subject, norm_before):
     return Ratios(twice.loss / subject.computed.loss, of_gradient)
 
 
-def count(subject):
+def of_counts(subject):
     """Whether the numbers of targets agree."""
     n = subject.computed.n_targets
     n_before = subject.model.count(*subject.sample)
@@ -170,7 +170,7 @@ def count(subject):
             yield sign("wrong count", f"{message}, but {n_words} of them are words")
 
 
-def dropout(subject):
+def of_dropout(subject):
     """The rate of dropout, and what a key does to the loss."""
     for name in ("dropout", "inner_dropout"):
         rate = getattr(subject.architecture, name, None) or 0
