@@ -216,8 +216,13 @@ def _storable(arrays):
         _check_name(name)
         what = f"arrays[{name!r}]"
         if not isinstance(array, np.ndarray) or has_own_rules(type(array)):
-            advice = ": put numbers into info" if isinstance(array, (int, float)) else ""
             kind = type(array).__name__
+            advice = ""
+            if isinstance(array, (int, float)):
+                advice = ": put numbers into info"
+            elif isinstance(array, dict):  # a model's parameters
+                kind = "dict"
+                advice = ': try npformer.tree.to_arrays(params, "params")'
             raise TypeError(f"{what} is a {kind}, expected a NumPy array{advice}")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             expected = "bool, integers or floats to 64 bits"

@@ -410,7 +410,7 @@ def clip_by_global_norm(
     """
     max_norm = OPTIONS["clip_norm"].check("max_norm", max_norm)
     ops = get_backend(backend, grads)
-    norms = [float(ops.global_norm(x)) for _, x in tree.leaves(grads)]
+    norms = [float(ops.global_norm(_flat_gradient(path, x))) for path, x in tree.leaves(grads)]
     norm = norm_of(np.array(norms))
     if norm <= max_norm or not math.isfinite(norm):
         return grads, norm
@@ -454,6 +454,8 @@ def _written(what, path, x):
 
 
 def _flat_gradient(path, grad):
+    if grad is None:
+        raise TypeError(f"the gradient of {path} is None, expected an array")
     if grad.dtype.kind != "f":
         raise TypeError(f"the gradient of {path} has dtype {grad.dtype}, expected floats")
     return grad.reshape(-1)

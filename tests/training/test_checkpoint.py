@@ -20,6 +20,7 @@ import pytest
 from programs import FORKS_WARN, WITH_FORK, WITH_PIPES, python
 from refusals import refuses
 
+from npformer import tree
 from npformer.files import checkpoint, locks
 from npformer.files.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from npformer.files.strict_json import parse_json
@@ -166,6 +167,9 @@ def test_arrays_that_would_not_come_back_as_they_are_are_named(path):
     refused_array(r"has dtype datetime64\[s\]", np.zeros(2, "M8[s]"))
     refused_array("is a MaskedArray", np.ma.array(NUMBERS, mask=[0, 1]))
     refused("arrays has the key 3, expected strings", 3, NUMBERS)
+    advice = r'is a dict, expected a NumPy array: try npformer\.tree\.to_arrays\(params, "params"\)'
+    for params in ({"weight": NUMBERS}, tree.fixed({"weight": NUMBERS})):
+        refused(rf"arrays\['encoder'\] {advice}", "encoder", params)
     reserved = "'__metadata__', which safetensors reserves"
     refused(reserved, "__metadata__", NUMBERS, ValueError)
     refused(r"the key '\\ud800', expected text", "\ud800", NUMBERS, ValueError)

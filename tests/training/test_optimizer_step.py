@@ -134,6 +134,9 @@ def test_numbers_that_are_too_large_or_none_are_refused():
     message = r"lr\(1\)=1e\+300 is inf in float32"
     refuses(ValueError, message, optimizer.step, params, params, optimizer.init(params))
     refuses(ValueError, "max_norm=-1, expected", nf.clip_by_global_norm, params, -1)
+    message = "the gradient of a.bias is None, expected an array"
+    grads = {"a": {"weight": np.ones(1), "bias": None}}
+    refuses(TypeError, message, nf.clip_by_global_norm, grads, 1.0)
 
 
 def test_clipping_of_extreme_gradients():
