@@ -22,7 +22,7 @@ WITHOUT_OUTPUTS = """\
 The outputs were not examined: {why}.
 These questions were not asked:
   {questions}
-Add one of these methods to the model, or mend it, and they are:
+To have them asked, give the model one of these methods, or repair the one it has:
   logits(params, *inputs), which returns logits (B, T, V), or
   outputs(params, *inputs), if it predicts anything else."""
 

@@ -48,7 +48,12 @@ def interface_of(model, params, batch, ops):
     is_text = has_logits and len(batch) == n_inputs
     interface = Interface(compute, n_inputs=n_inputs, is_text=is_text)
     inputs, _ = interface.split(batch)
-    shape = compute(params, *[x[:1] for x in inputs]).shape
+    outputs = compute(params, *[x[:1] for x in inputs])
+    if not hasattr(outputs, "shape"):
+        name = "logits" if has_logits else "outputs"
+        returned = f"{name} of a {type(model).__name__} returns a {type(outputs).__name__}"
+        return Interface(missing=f"{returned}, expected an array")
+    shape = outputs.shape
     by_position = len(shape) > 2
     ids = tuple(i for i in range(n_inputs) if are_ids[i])
     predicts_tokens = has_logits and by_position and ids

@@ -47,11 +47,14 @@ class Rows(NamedTuple):
 
 
 class Computed(NamedTuple):
-    """What ``loss_and_grad`` computes: the loss, its gradient by path, the number of targets."""
+    """What ``loss_and_grad`` computes: the loss, its gradient by path, the number of targets, and
+    the paths without a gradient, in whose places are zeros.
+    """
 
     loss: float
     grads: dict[str, np.ndarray]
     n_targets: int
+    missing: set[str]
 
 
 class Decoding(NamedTuple):
@@ -96,7 +99,8 @@ class Subject:
         try:
             return interface_of(self.architecture, self.full_params, self.batch, self.ops)
         except Exception as error:
-            return Interface(missing=f"{name} of {kind} does not run: {error}")
+            problem = f"{type(error).__name__}: {error}"
+            return Interface(missing=f"{name} of {kind} does not run: {problem}")
 
     @cached_property
     def pad_id(self):
@@ -227,9 +231,13 @@ class Subject:
         loss, grads, n_targets = checked_results(results)
         arrays = arrays_by_path(grads)
         by_path = {}
+        missing = set()
         for path, x in tree.leaves(params):
-            by_path[path] = arrays[path] if path in arrays else np.zeros(x.shape, x.dtype)
-        return Computed(float(loss), by_path, int(n_targets))
+            if path not in arrays:
+                arrays[path] = np.zeros(x.shape, x.dtype)
+                missing.add(path)
+            by_path[path] = arrays[path]
+        return Computed(float(loss), by_path, int(n_targets), missing)
 
     def loss_of(self, params=None, **options):
         """The loss alone, for which a model that has the option computes no gradient."""

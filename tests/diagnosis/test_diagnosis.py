@@ -321,11 +321,44 @@ def test_what_was_not_asked_of_a_model_without_outputs_comes_first_and_what_to_a
 
 def test_a_wrong_gradient_of_a_model_of_your_own():
     [wrong] = found_in(BIGRAM, model=WrongBigram())
-    entry = re.search(r"its entry \[\d+, \d+\], by (\S+) and (\S+)", wrong.seen)
+    pattern = r"at table \[\d+, \d+\] the slope of the loss is (\S+), the gradient (\S+)"
+    entry = re.search(pattern, wrong.seen)
     by_loss, by_gradient = map(float, entry.groups())
     assert wrong.name == "wrong gradient"
     assert by_gradient == pytest.approx(1.1 * by_loss, rel=0.05)
     assert "own-model.md" in wrong.what_to_do
+
+
+class ForgetfulBigram(Bigram):
+    """The same without the gradient."""
+
+    def loss_and_grad(self, params, ids, **options):
+        loss, _, n = super().loss_and_grad(params, ids, **options)
+        return loss, {}, n
+
+
+def test_a_gradient_that_is_not_returned_is_not_said_to_be_0():
+    [found] = found_in(BIGRAM, model=ForgetfulBigram())
+    assert found.name == "no gradient"
+    assert found.seen == "loss_and_grad returns no gradient of table"
+
+
+def raising(params, ids):
+    raise KeyError("w9")
+
+
+WHY_NO_OUTPUTS = {
+    "logits of BigramWithLogits does not run: KeyError: 'w9'": raising,
+    "logits of a BigramWithLogits returns a tuple, expected an array": lambda params, ids: (ids,),
+}
+
+
+@pytest.mark.parametrize("why", WHY_NO_OUTPUTS)
+def test_outputs_that_cannot_be_examined_are_told_with_the_reason(why):
+    model = BigramWithLogits()
+    model.logits = WHY_NO_OUTPUTS[why]
+    found = found_in(BIGRAM, model=model, quick=True)
+    assert found.not_examined[0].startswith(f"The outputs were not examined: {why}.\n")
 
 
 OWN_KINDS = {nf.LanguageModel: [], NotCausal: ["later tokens leak"], Blind: ["input ignored"]}

@@ -26,15 +26,15 @@ def differences(subject):
     loss, gradient = line.slopes(begin, end)
     if abs(loss - gradient) <= TOLERANCE:
         return
-    message = f"along {path} the loss changes by {loss:.4g}, the gradient says {gradient:.4g}"
     index = np.unravel_index(entry - begin, subject.params_by_path[path].shape)
     loss = line.derivative(entry)
     gradient = 0.0 + line.gradient[entry]  # -0.0 is told as 0
-    message += f"; at its entry {[int(i) for i in index]}, by {loss:.2g} and {gradient:.2g}"
+    place = f"{path} {[int(i) for i in index]}"
+    message = f"at {place} the slope of the loss is {loss:.5g}, the gradient {gradient:.5g}"
     if line.gradient[begin:end].any():
         yield sign("wrong gradient", message)
     else:
-        yield sign("no gradient", message)
+        yield no_gradient(subject, path, message)
 
 
 class Line:
@@ -150,9 +150,15 @@ def by_parameter(subject):
         elsewhere = units_without_gradient(subject.grads_beside)
         for path, share in missing.items():
             if path in elsewhere:
-                yield sign(
-                    "no gradient", f"{share:.0%} of the units of {path} get a gradient of exactly 0"
-                )
+                message = f"{share:.0%} of the units of {path} get a gradient of exactly 0"
+                yield no_gradient(subject, path, message)
+
+
+def no_gradient(subject, path, message):
+    """The sign of an array without a gradient, of which the message is true if there are zeros."""
+    if path in subject.computed.missing:
+        message = f"loss_and_grad returns no gradient of {path}"
+    return sign("no gradient", message)
 
 
 def units_without_gradient(grads):

@@ -197,7 +197,8 @@ def at_the_start(subject):
     """Whether loss and gradient are finite, and the loss of a new model is near that of equal
     answers.
     """
-    loss, grads, _ = subject.computed
+    loss = subject.computed.loss
+    grads = subject.computed.grads
     n_answers = subject.interface.n_answers
     if not np.isfinite(loss):
         yield sign("not finite", f"the loss is {loss}")
