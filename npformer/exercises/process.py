@@ -92,7 +92,8 @@ def read(answer, code):
 def end(child, others):
     """End the process and what it has started: on Linux all of it, elsewhere all of its session.
 
-    ``others`` are the children that this process had before; it starts no other meanwhile.
+    ``others`` are the children that this process had before. Those that another of its threads
+    starts meanwhile are left, except for one in a session of its own.
     """
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
@@ -127,14 +128,16 @@ def set_adopting(is_adopting):
 
 
 def children():
-    """The numbers of the children of this process; nothing on a system that has no /proc."""
+    """The numbers of the children of this process that are not in its session, as what a person's
+    function has started never is; nothing on a system that has no /proc.
+    """
     numbers = set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
             # The name before it may have spaces.
             _, _, fields = file.read_text(errors="replace").rpartition(")")
-            parent = int(fields.split()[1])
-            if parent == os.getpid():
+            _, parent, _, session, *_ = fields.split()
+            if int(parent) == os.getpid() and int(session) != os.getsid(0):
                 numbers.add(int(file.parent.name))
     return numbers
 

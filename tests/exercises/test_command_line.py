@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -367,6 +368,23 @@ def softmax(x):
                 state = Path(f"/proc/{child}/stat")
                 if state.exists() and state.read_text().split()[2] == "Z":
                     raise OSError("it has ended, and nobody has asked for its exit code")
+
+
+@only_on_linux
+def test_what_another_thread_has_started_meanwhile_goes_on(monkeypatch):
+    popen = subprocess.Popen
+    started = []
+
+    def start(*arguments, **options):
+        started.append(popen(["sleep", "60"]))
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    check("1 / 0\n")
+    (other,) = started
+    assert other.poll() is None
+    other.kill()
+    other.wait()
 
 
 def test_what_is_left_running_does_not_make_an_answer_wrong():
