@@ -1,5 +1,5 @@
 """Attention in tiles: only one tile of the (T, S) weights exists at a time, in shared memory or in
-registers. ``packed_attention.py`` makes the kernels of it.
+registers. ``packed_attention.py`` makes kernels of the functions in this file.
 """
 
 import math
