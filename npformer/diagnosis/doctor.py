@@ -10,7 +10,7 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_no_class
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of, sign
 from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
-from npformer.diagnosis.subject import Decoding, Subject
+from npformer.diagnosis.subject import Decoding, NoOutputs, Subject
 from npformer.models.batch import count_of
 from npformer.operations.options import check_instance
 
@@ -146,23 +146,30 @@ def examined(subject, checks):
             what = f"all that depends on '{min(spoiled)}'"
             answers.missing["mend it first, then diagnose again"] = [what]
             break
-    return answers.findings(subject.interface.missing)
+    return answers.findings()
 
 
 class Answers:
-    """The signs of mistakes, by name, and the checks that could not be made, by reason."""
+    """The signs of mistakes, by name, and the checks that could not be made, by reason; apart from
+    them those of outputs that the model has not.
+    """
 
     def __init__(self):
         self.signs = dict[str, Finding]()
         self.missing = dict[str, list[str]]()
+        self.without_outputs = list[str]()
+        self.why_no_outputs = ""
 
     def add(self, check, subject):
         """Make a check."""
         try:
             for finding in check(subject):
                 self.note(finding)
+        except NoOutputs as error:
+            self.why_no_outputs = str(error)
+            self.without_outputs.append(question_of(check))
         except ValueError as error:
-            self.note_missing(check, str(error))
+            self.note_missing(check, str(error) or "ValueError")
         except FAILURES as error:
             self.note_missing(check, f"{type(error).__name__}: {error}")
 
@@ -174,21 +181,21 @@ class Answers:
         """Note a sign. Of those with one name, the first one stays."""
         self.signs.setdefault(finding.name, finding)
 
-    def findings(self, why_no_outputs=""):
+    def findings(self):
         """The causes without what follows from them, the surest first, and what is missing: first
         what cannot be known of a model without outputs.
         """
         findings = Findings(sorted(causes_of(self.signs.values()), key=urgency))
         findings.not_examined = []
+        if self.without_outputs:
+            questions = "\n  ".join(self.without_outputs)
+            text = WITHOUT_OUTPUTS.format(why=self.why_no_outputs, questions=questions)
+            findings.not_examined.append(text)
+            findings.has_outputs = False
         for why, questions in self.missing.items():
-            if why == why_no_outputs:
-                text = WITHOUT_OUTPUTS.format(why=why, questions="\n  ".join(questions))
-                findings.not_examined.insert(0, text)
-                findings.has_outputs = False
-            else:
-                findings.not_examined.append(
-                    f"not examined, which is no mistake: {'; '.join(questions)}: {why}"
-                )
+            findings.not_examined.append(
+                f"not examined, which is no mistake: {'; '.join(questions)}: {why}"
+            )
         return findings
 
 

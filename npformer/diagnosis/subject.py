@@ -65,6 +65,10 @@ class Decoding(NamedTuple):
     max_len: int | None
 
 
+class NoOutputs(ValueError):
+    """A question is about the outputs of a model that cannot be asked for any."""
+
+
 @dataclass
 class Subject:
     """A model, a copy of its parameters, a batch, and what they compute.
@@ -196,7 +200,7 @@ class Subject:
     def check_outputs(self):
         """Check that the model can be asked for outputs."""
         if self.interface.compute is None:
-            raise ValueError(self.interface.missing)
+            raise NoOutputs(self.interface.missing)
 
     def outputs(self, inputs, params=None):
         """The logits, or numbers, for some inputs, without dropout."""

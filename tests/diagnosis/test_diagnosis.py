@@ -111,6 +111,16 @@ def test_a_check_that_fails_is_raised_here_and_is_not_examined_elsewhere(monkeyp
     assert found_in(text(), quick=True).not_examined == [line]
 
 
+def test_a_check_that_does_not_say_why_it_cannot_be_made_says_nothing_of_outputs(monkeypatch):
+    def fails(subject):
+        """Whether it says why."""
+        raise ValueError
+
+    monkeypatch.setattr(doctor, "QUICK", (fails,))
+    line = "not examined, which is no mistake: Whether it says why: ValueError"
+    assert found_in(text(), quick=True).not_examined == [line]
+
+
 # -- what is healthy, or was chosen
 
 
