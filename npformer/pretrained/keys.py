@@ -16,6 +16,7 @@ from npformer.checks import shown, warn
 Rules = dict[str, "Rule"]
 MOST_NAMES = 6  # in an error
 SILENT = "read", "harmless"  # kinds of keys that need no particular value
+WITH_VALUES = "refused", "warned"  # those that need one of a few values
 
 
 class Rule(NamedTuple):
@@ -38,6 +39,8 @@ def parse_rules(text: str) -> Rules:
         kind, words = line.split(maxsplit=1)
         if kind in SILENT:
             table |= dict.fromkeys(words.split(), Rule(kind))
+        elif kind not in WITH_VALUES:
+            raise ValueError(f"{kind!r} begins a line, expected one of {SILENT + WITH_VALUES}")
         else:
             key, value = words.split(maxsplit=1)
             table[key] = Rule(kind, tuple(map(json.loads, value.split(" or "))))

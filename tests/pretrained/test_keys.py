@@ -57,3 +57,7 @@ def test_what_is_not_supported_is_refused_and_what_is_not_read_is_named_in_one_w
     message = r"^x\.json has keys that npformer does not read: rate=0\.2, other=\[1\]"
     with pytest.warns(UserWarning, match=message):
         check_keys({"rate": 0.2, "size": 3, "other": [1]}, RULES, "x.json")
+
+
+def test_a_line_of_a_table_with_another_first_word_is_refused():
+    refuses(ValueError, "'refussed' begins a line, expected one of", parse_rules, "refussed size 1")
