@@ -303,8 +303,8 @@ class Roberta(Bert):
             n_rows = length + settings["pad_id"] + 1
             if check_int(key, config[key]) != n_rows:
                 raise ValueError(
-                    f"config.json has {key}={shown(config[key])}, expected "
-                    f"{n_rows}, the number of rows of {POSITION_TABLE}"
+                    f"config.json has {key}={shown(config[key])}, "
+                    f"expected {n_rows}, the number of rows of {POSITION_TABLE}"
                 )
             settings["max_len"] = length
         return settings

@@ -80,8 +80,8 @@ class Chat:
         self.context = model.max_len if context is None else check_int("context", context)
         if self.context > model.max_len:
             raise ValueError(
-                f"context={context}, expected "
-                f"at most {model.max_len}, the tokens that the model reads"
+                f"context={context}, "
+                f"expected at most {model.max_len}, the tokens that the model reads"
             )
         self.tokenizer = tokenizer
         self.model = model
@@ -163,8 +163,8 @@ class Chat:
             ids = self._ids(turns)
         if len(ids) > longest:
             raise ValueError(
-                f"this turn has {len(ids)} tokens, expected "
-                f"at most the {longest} that the model reads"
+                f"this turn has {len(ids)} tokens, "
+                f"expected at most the {longest} that the model reads"
             )
         return ids, n_forgotten
 

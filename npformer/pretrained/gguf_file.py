@@ -270,8 +270,8 @@ def words_of(said: dict) -> Words:
     if name == "default":
         warn(
             "it does not say how text is divided into words (tokenizer.ggml.pre): "
-            "divided as GPT-2 does, which may give other tokens"
-            ". A newer llama.cpp converts it again"
+            "divided as GPT-2 does, which may give other tokens. "
+            "A newer llama.cpp converts it again"
         )
         return WORDS["gpt-2"]
     return WORDS[name]

@@ -149,8 +149,8 @@ def _load(path, names, kind, settings):
         raise ValueError("names are given, expected None for a model with config.json")
     if kind is not None:
         raise ValueError(
-            f"model={shown(kind)}, expected "
-            "None for a model with config.json, which says what it is"
+            f"model={shown(kind)}, "
+            "expected None for a model with config.json, which says what it is"
         )
     loaded = _load_model(contents, settings)
     if loaded.tokenizer is None:

@@ -69,8 +69,8 @@ def save(
     path = path_to_replace(path, "a folder" if names is None else "a file")
     if tokenizer is not None and not isinstance(tokenizer, Tokens):
         raise TypeError(
-            f"tokenizer is a {type(tokenizer).__name__}, expected "
-            "one that npformer.pretrained.load has returned, Characters or Pieces"
+            f"tokenizer is a {type(tokenizer).__name__}, "
+            "expected one that npformer.pretrained.load has returned, Characters or Pieces"
         )
     try:
         if names is None:
