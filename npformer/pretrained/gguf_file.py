@@ -1,18 +1,15 @@
 """GGUF files, as llama.cpp has them: a Llama or Qwen with its tokenizer, often quantised."""
 
 import json
-import math
-import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npformer.checks import shown, warn
-from npformer.extras import imported
-from npformer.files.paths import check_regular
 from npformer.operations.settings import Llama3Scaling
 from npformer.pretrained.files import Contents, Files, Stored, Tensors
+from npformer.pretrained.gguf_reader import contents_of
 from npformer.pretrained.keys import (
     GGUF_KEYS,
     GGUF_MODEL_KEYS,
@@ -90,10 +87,6 @@ WORDS = {  # by tokenizer.ggml.pre
 }
 # Projections whose rows have another order in a Llama, and the number of heads of each.
 TURNED = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
-NUMBERS = dict(enumerate("BbHhIif?"))  # kinds of values: the codes of struct
-NUMBERS |= {10: "Q", 11: "q", 12: "d"}
-STRING, ARRAY = 8, 9
-ALIGNMENT = 32  # bytes, if the file does not say
 
 
 def read_gguf(path: Path) -> Contents:
@@ -306,152 +299,3 @@ def whole_tokenizer(said: dict):
             undivided.append(tokenizers.AddedToken(token, special=is_special, normalized=False))
     inner.add_tokens(undivided)
     return inner
-
-
-# -- the file
-
-
-class Reader:
-    """Reads one value after another, and never more than a file has."""
-
-    def __init__(self, data: Any):
-        self.data = data
-        self.at = 0
-
-    def take(self, n: int) -> bytes:
-        """The next n bytes."""
-        if n > len(self.data) - self.at:
-            raise ValueError("it ends before its header is complete, or it is damaged")
-        self.at += n
-        return bytes(self.data[self.at - n : self.at])
-
-    def numbers(self, n: int, code: str) -> tuple:
-        """The next n numbers."""
-        form = f"<{n}{code}"
-        return struct.unpack(form, self.take(struct.calcsize(f"<{code}") * n))
-
-    def number(self, code: str):
-        """The next number."""
-        return self.numbers(1, code)[0]
-
-    def text(self) -> str:
-        """The next text."""
-        return self.take(self.number("Q")).decode("utf-8", "replace")
-
-    def value(self, kind: int):
-        """The next value."""
-        if kind == STRING:
-            return self.text()
-        if kind in NUMBERS:
-            return self.number(NUMBERS[kind])
-        if kind != ARRAY:
-            raise ValueError(f"it has a value of kind {kind}, expected 0 to 12: it is damaged")
-        kind, n = self.number("I"), self.number("Q")
-        if kind == STRING:
-            return [self.text() for _ in range(n)]
-        if kind not in NUMBERS:
-            raise ValueError(f"it has a list of kind {kind}, expected numbers or texts")
-        return list(self.numbers(n, NUMBERS[kind]))
-
-
-class Stretch(NamedTuple):
-    """The part of a file that a tensor takes."""
-
-    begin: int  # bytes after the header
-    name: str
-    shape: tuple[int, ...]
-    kind: int  # how its numbers are quantised
-
-
-def contents_of(path: Path) -> tuple[dict, Tensors]:
-    """The values of a file by their names, and its tensors."""
-    check_regular(path)
-    is_empty = path.stat().st_size == 0  # and cannot be mapped
-    data = np.empty(0, np.uint8) if is_empty else np.memmap(path, np.uint8, "r")
-    reader = Reader(data)
-    if reader.take(4) != b"GGUF" or reader.number("I") not in (2, 3):
-        raise ValueError("it does not begin as a GGUF file of version 2 or 3")
-    n_tensors, n_values = reader.numbers(2, "Q")
-    about = {}
-    for _ in range(n_values):
-        name = reader.text()
-        about[name] = reader.value(reader.number("I"))
-    stretches = [next_stretch(reader) for _ in range(n_tensors)]
-    alignment = about.get("general.alignment", ALIGNMENT)
-    if not isinstance(alignment, int) or alignment < 1:
-        raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
-    begin = -(-reader.at // alignment) * alignment
-    return about, tensors_at(stretches, data[begin:])
-
-
-def next_stretch(reader: Reader) -> Stretch:
-    """What the header says of the next tensor."""
-    name = reader.text()
-    n_axes = min(reader.number("I"), 9)
-    shape = reader.numbers(n_axes, "Q")[::-1]
-    kind = reader.number("I")
-    return Stretch(reader.number("Q"), name, shape, kind)
-
-
-def tensors_at(stretches: list[Stretch], data) -> Tensors:
-    """The tensors in some stretches of the bytes after a header.
-
-    No two share bytes: a small file could have any number of large ones.
-    """
-    tensors: Tensors = {}
-    last = ""
-    end = 0
-    for stretch in sorted(stretches):
-        name = stretch.name
-        if name in tensors:
-            raise ValueError(f"it has two tensors with the name {name:.80}")
-        tensor, n_bytes = tensor_at(stretch, data)
-        if stretch.begin < end:
-            raise ValueError(
-                f"{last:.80} and {name:.80} have the same bytes of the file, expected their own"
-            )
-        tensors[name] = tensor
-        last = name
-        end = stretch.begin + n_bytes
-    return tensors
-
-
-def tensor_at(stretch: Stretch, data) -> tuple[Stored, int]:
-    """A tensor, which is dequantised when it is read, and the number of its bytes."""
-    begin, name, shape, number = stretch
-    gguf = import_gguf()
-    try:
-        kind = gguf.GGMLQuantizationType(number)
-    except ValueError:
-        raise ValueError(f"{name:.80} is quantised in the unknown way {number}") from None
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    width = shape[-1] // block * size if shape else 0  # bytes of a row
-    n_bytes = math.prod(shape[:-1]) * width
-    if not shape or shape[-1] % block or begin + n_bytes > len(data):
-        raise ValueError(
-            f"{name:.80} of shape {shape} does not lie in the file: it is cut off or damaged"
-        )
-    blocks = data[begin : begin + n_bytes].reshape(*shape[:-1], width)
-
-    def rows(part):
-        if len(shape) == 1:  # a vector is one row of blocks
-            return dequantised(name, blocks, kind)[part]
-        return dequantised(name, blocks[part], kind).reshape(-1, *shape[1:])
-
-    return Stored(shape, rows), n_bytes
-
-
-def dequantised(name: str, data, kind):
-    """The floats of the bytes of a tensor, or of some of its rows."""
-    gguf = import_gguf()
-    try:
-        return gguf.quants.dequantize(data, kind)
-    except NotImplementedError:
-        raise ValueError(
-            f"{name:.80} is quantised as {kind.name}, which is not supported"
-        ) from None
-
-
-def import_gguf() -> Any:
-    """The package gguf."""
-    return imported("gguf.quants", "pretrained", "GGUF files need")
