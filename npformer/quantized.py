@@ -143,8 +143,8 @@ def dequantized(x):
 
 def is_quantized(x):
     """Whether it is such a matrix, or a tree that holds one."""
-    if isinstance(x, tree.Fixed):  # the parameters of a training, which are floats
-        return False
+    if isinstance(x, tree.Fixed):
+        return Quantized in x.types
     if isinstance(x, dict):
         return any(map(is_quantized, x.values()))
     return isinstance(x, Quantized)

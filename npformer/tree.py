@@ -270,8 +270,7 @@ class Fixed(dict):
     """A dict that always has the same arrays: they can be written into, but not replaced, added or
     deleted.
 
-    They are floats, as those of a training: nobody looks for 8-bit integers in it. A copy is an
-    ordinary dict.
+    A copy is an ordinary dict.
 
     >>> params = fixed({"output": {"bias": np.zeros(2)}})
     >>> params["output"]["bias"] += 1
@@ -283,7 +282,9 @@ params['bias'][...] = x
 
     def __init__(self, tree):
         super().__init__(tree)
+        # Noted once, as the arrays stay and these are asked for in each step.
         self.shapes = {name: shapes_of(child) for name, child in tree.items()}
+        self.types = {type(leaf) for _, leaf in leaves(tree)}
 
     def __setitem__(self, name, value):
         if self.get(name) is not value:  # params[name] += 1 ends with one of the same array

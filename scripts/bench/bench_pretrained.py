@@ -236,7 +236,7 @@ def build_npformer(model, work, backend, int8=False):
         settings = {"clip_norm": CLIP_NORM, "backend": backend}
         trainer = nf.Trainer(network, nf.AdamW(**TRAINING), params=params, **settings)
         return lambda: trainer.step(ids)
-    params = nf.quantize(params) if int8 else tree.fixed(params)
+    params = tree.fixed(nf.quantize(params) if int8 else params)
     if work.kind == "vectors":
         return lambda: network.vectors(params, ids, backend=backend)
     return lambda: nf.greedy_decode(network, params, ids, max_len=work.n_new, backend=backend)[0]

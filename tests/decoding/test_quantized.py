@@ -147,6 +147,13 @@ def test_a_gradient_is_refused_before_anything_is_computed(monkeypatch):
     refuses(ValueError, "8-bit integers have no gradients", model.loss_and_grad, params, SRC, SRC)
 
 
+def test_integers_in_a_dict_of_fixed_arrays_are_seen():
+    model = LanguageModel(40, **SIZES)
+    params = tree.fixed(quantize(model.init(0)))
+    refuses(ValueError, "8-bit integers have no gradients", Trainer, model, SGD(0.1), params=params)
+    assert greedy_decode(model, params, [[3]], max_len=2).shape == (1, 2)
+
+
 def test_half_precision_becomes_single_as_its_scales_would_be_too_small():
     model = LanguageModel(40, **SIZES | {"dtype": "float32"})
     half = tree.map_leaves(lambda x: (1e-3 * x).astype("float16"), model.init(0))
