@@ -19,6 +19,8 @@ def decode_layer(ops, params, x, settings, cache, memory=None):
     ``KeyValueCache`` or a ``BlockCache``. ``memory`` has the keys and values of the encoder's
     output.
     """
+    if memory is not None:
+        settings = settings.as_decoder
 
     def attend(own, h, dropout_key):
         return newest_heads(ops, own, h, settings.attention, cache), no_backward
@@ -27,8 +29,6 @@ def decode_layer(ops, params, x, settings, cache, memory=None):
         q, _ = project(ops, own, h, ("q",))
         return memory.attend(ops, q, settings.memory_attention), no_backward
 
-    if memory is not None:
-        settings = settings.as_decoder
     x, _ = sublayer(ops, params, "attention", x, settings, attend)
     if memory is not None:
         x, _ = sublayer(ops, params, "memory_attention", x, settings, ask_memory)
