@@ -29,6 +29,14 @@ class Gradients:
     >>> gradients.give("a", {"norm": np.array([2.0])})
     >>> gradients.all()
     {'a': {'norm': array([2.]), '0': array([1.])}}
+
+    A use that is missing is an error:
+
+    >>> gradients = Gradients({"b": np.ones(1)}, n_uses={"b": 2})
+    >>> gradients.give("b", np.array([1.0]))
+    >>> gradients.all()
+    Traceback (most recent call last):
+    ValueError: the gradients of b are not complete: 1 more expected
     """
 
     def __init__(self, params, ready=None, n_uses=None):
@@ -61,6 +69,11 @@ class Gradients:
         """All gradients, like the parameters; None if they were passed on."""
         for path, grads in self.last:
             self.give(path, grads)
+        if self.sums:
+            path = next(iter(self.sums))
+            raise ValueError(
+                f"the gradients of {path} are not complete: {self.n_missing[path]} more expected"
+            )
         if self.ready is not None:
             return None
         return tree.ordered_like(tree.from_leaves(self.collected.items()), self.params)
