@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer import tree
+from npformer import reference, tree
 from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_ids, check_two_axes, name_of_dtype
@@ -143,6 +143,10 @@ class Model:
 
     def keep_mask(self, ids):
         """The ``padding_mask`` of ids, or None if no id is padding."""
+        return None if self.pad_id is None else reference.padding_mask(ids, self.pad_id)
+
+    def _keep_mask(self, ids):
+        """``keep_mask``, of ids that are checked."""
         return None if self.pad_id is None else padding_mask(ids, self.pad_id)
 
     # -- vectors to tokens, and back
@@ -215,7 +219,8 @@ class Model:
         """Check ids (B, length), of which ``n_more`` columns are not read."""
         check_ids(ids, vocab, name)
         check_two_axes(name, ids, "expected (B, length)")
-        self._check_length(name, ids.shape[1] - n_more)
+        read = f"{name} without its last token" if n_more else name
+        self._check_length(read, ids.shape[1] - n_more)
 
     def _check_length(self, name, length):
         if length > self.max_len:

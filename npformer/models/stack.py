@@ -259,18 +259,19 @@ class TransformerModel(Model):
     # -- the layers of a stack
 
     @cached_property
-    def names_of_layers(self) -> dict[str, list[str]]:
+    def names_of_layers(self) -> dict[str, tuple[str, ...]]:
         """The names of the parameters that each layer of a stack uses, from the first layer on.
 
         >>> from npformer import LanguageModel
         >>> model = LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2)
         >>> model.names_of_layers
-        {'layers': ['0', '0', '0', '1', '1', '1']}
+        {'layers': ('0', '0', '0', '1', '1', '1')}
         """
         names = {}
         for name, n_layers in zip(self.stacks, self.depths, strict=True):
             n_sets = self.share_layers or n_layers
-            names[name] = [str(i * n_sets // n_layers) for i in range(n_layers)]  # neighbours share
+            of_layers = [str(i * n_sets // n_layers) for i in range(n_layers)]  # neighbours share
+            names[name] = tuple(of_layers)
         return names
 
     def layers_of(self, params: dict, name: str) -> list[dict]:
@@ -298,7 +299,7 @@ class TransformerModel(Model):
         pass is (dx, gradients) -> None.
         """
         x, backward = self.embed(ops, params, self.sides[0], inputs, dropout_key)
-        return x, self.keep_mask(inputs), backward
+        return x, self._keep_mask(inputs), backward
 
     def _encode(self, ops, params, inputs, dropout_key=None, with_grad=False):
         """The output (B, T, D) of the first stack, and its backward pass, (dy, gradients) -> None.

@@ -202,6 +202,14 @@ def test_sequences_longer_than_max_len(positions):
     message = "src has length 5, expected at most max_len=4"
     refuses(ValueError, message, model.logits, model.init(0), SRC, TGT[:, :-1])
     refuses(ValueError, message, model.count, SRC, TGT)
+    message = "tgt without its last token has length 5, expected at most max_len=4"
+    refuses(ValueError, message, model.count, SRC[:, :4], np.ones((len(SRC), 6), int))
+
+
+def test_the_mask_of_ids_that_are_none_is_refused():
+    model = Transformer(13, 11, **SMALL)
+    refuses(TypeError, "ids is a list, expected", model.keep_mask, [[1, 0]])
+    refuses(TypeError, "ids has dtype float64, expected integers", model.keep_mask, SRC + 0.5)
 
 
 def test_an_odd_width_works():

@@ -405,7 +405,9 @@ def test_wrong_batches_are_named():
     refused(r"ids has shape \(2, 1\), expected \(B, T\+1\) with two or more", ones[:, :1])
     refused(r"ids has shape \(5,\), expected", ones[0])
     refused("ids is a list, expected an array", ones.tolist(), error=TypeError)
-    refused("ids has length 9, expected at most max_len=8", np.ones((2, 10), int))
+    refused(
+        "ids without its last token has length 9, expected at most max_len=8", np.ones((2, 10), int)
+    )
     refused(r"ids \(2, 5\), targets \(2, 4\): expected equal shapes", ones, ones[:, :4])
     refused(r"ids\[0, 0\] is 13, expected 0 <= id < 13", ones * V)
     refused(r"targets\[0, 0\] is 13, expected 0 <= id < 13", ones, ones * V)
