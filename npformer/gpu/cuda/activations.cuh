@@ -16,7 +16,8 @@ __device__ __forceinline__ REAL activation_of(REAL x, int code) {
   if (code == RELU) return x <= 0 ? REAL(0) : x;
   if (code == GELU) return x * gelu_gate(x);
   if (code == GELU_ERF) return x * normal_distribution(x);
-  return x * sigmoid(x);
+  if (code == SILU) return x * sigmoid(x);
+  return REAL(NAN);  // so that an activation without a line here is noticed
 }
 
 __device__ __forceinline__ REAL slope_of(REAL x, int code) {
@@ -30,6 +31,9 @@ __device__ __forceinline__ REAL slope_of(REAL x, int code) {
     if (x < -40 || x > 40) return x > 0;  // x * x may overflow
     return normal_distribution(x) + x * ONE_OVER_SQRT_2PI * exp(-x * x / 2);
   }
-  REAL s = sigmoid(x);
-  return s * (1 + x * (1 - s));
+  if (code == SILU) {
+    REAL s = sigmoid(x);
+    return s * (1 + x * (1 - s));
+  }
+  return REAL(NAN);
 }

@@ -9,7 +9,8 @@ from npformer.gpu.launch import element_kernel
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS
 
 # As in activations.cuh. The kernels multiply silu of one half of a row by the other half, the gate.
-CODES = {name: np.int32(code) for code, name in enumerate(ACTIVATIONS)}
+WITHOUT_GATE = [name for name, n_inputs in INPUTS.items() if n_inputs == 1]
+CODES = {name: np.int32(code) for code, name in enumerate(WITHOUT_GATE)}
 CODES["swiglu"] = CODES["silu"]
 
 
