@@ -14,12 +14,15 @@ OF_FLOAT32 = (
 )
 
 
-def starting_text(exercise):
-    """The task as a docstring, and the function without its body, or with bugs to find."""
+def starting_text(exercise, program):
+    """The task as a docstring, and the function without its body, or with bugs to find.
+
+    ``program`` is how the person calls the command, such as "npformer exercises".
+    """
     return (
         f'"""{heading(exercise)}\n\n{task_text(exercise)}\n\n'
         f"{explained(exercise)}\n"
-        f'Check it with: npformer exercises check {exercise.name}\n"""\n\n'
+        f'Check it with: {program} check {exercise.name}\n"""\n\n'
         f"{exercise.imports}\n\n\n{function_text(exercise)}"
     )
 

@@ -57,6 +57,15 @@ def write_state(**state):
 # -- the commands ----------------------------------------------------------------------------------
 
 
+def test_a_file_says_how_to_check_it_as_the_command_was_called(run, monkeypatch):
+    for program, name in {"npformer exercises": "mine", "python -m npformer": "other"}.items():
+        monkeypatch.setattr(sys, "argv", [program])
+        said = run(f"start softmax --file {name}.py", 0)
+        check = f"{program.removesuffix(' exercises')} exercises check softmax\n"
+        assert said.endswith(f"Edit it, then: {check}")
+        assert f"\nCheck it with: {check}" in Path(f"{name}.py").read_text()
+
+
 def test_from_the_start_to_the_answer(run_in_processes):
     run = run_in_processes
     assert "next: npformer exercises start soft_lookup" in run("")

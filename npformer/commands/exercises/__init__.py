@@ -152,7 +152,7 @@ def begin(options, progress):
     if options.file is None:
         FOLDER.mkdir(exist_ok=True)
     with file.open("x", encoding="utf-8") as stream:
-        stream.write(starting_text(exercise))
+        stream.write(starting_text(exercise, program()))
     progress.files[exercise.name] = str(file)
     progress.save()
     print(f"{exercise.name}: {heading(exercise)}\n\n{indent(task_text(exercise), '    ')}\n")
