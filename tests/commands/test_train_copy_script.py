@@ -84,6 +84,14 @@ def test_a_training_is_diagnosed_before_it_begins(few_are_evaluated, run):
     assert "Nothing is wrong, as far as it was examined.\n" in shown
 
 
+def test_the_help_has_the_steps_of_each_preset(run, capsys):
+    with pytest.raises(SystemExit):
+        copy.main(["--help"])
+    steps = {name: preset.steps for name, preset in copy.PRESETS.items()}
+    each = ", ".join(f"{n} of {name}" for name, n in steps.items())
+    assert f"(default: {each})" in " ".join(capsys.readouterr().out.split())
+
+
 def test_few_steps_do_not_learn_it_and_the_same_seed_has_the_same_figures(
     few_are_evaluated, figures_of
 ):
