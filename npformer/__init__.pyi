@@ -28,7 +28,7 @@ from npformer.decoding import (
     sample as sample,
 )
 from npformer.diagnosis import diagnose as diagnose
-from npformer.gradients import gradcheck as gradcheck
+from npformer.gradients import GradientError as GradientError, gradcheck as gradcheck
 from npformer.models import (
     ByteNet as ByteNet,
     Encoder as Encoder,
