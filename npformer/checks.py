@@ -86,7 +86,10 @@ def shown(value):
         return f"an int of {value.bit_length()} bits"
     if isinstance(value, np.ndarray) and value.ndim:
         return f"an array of shape {value.shape}"
-    return f"{value!r:.80}"
+    text = repr(value)
+    if "\n" in text or (isinstance(value, dict) and len(text) > 80):  # parameters, for example
+        return f"a {type(value).__name__}"
+    return text[:80]
 
 
 def check_choice(name, value, choices):
@@ -217,8 +220,8 @@ def check_array(x, name, kind):
     if kind == "mask":
         if x.dtype.kind != "b":
             raise TypeError(
-                f"{name} has dtype {x.dtype}, expected bool with True = may attend, or counts: "
-                "a 1/0 mask becomes one with mask.astype(bool), an additive mask (0 / -inf) "
+                f"{name} has dtype {x.dtype}, expected bool with True = may attend (or: is counted)"
+                ": a 1/0 mask becomes one with mask.astype(bool), an additive mask (0 / -inf) "
                 "with npformer.from_additive(mask)"
             )
     elif kind == "ids":

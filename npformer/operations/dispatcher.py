@@ -14,7 +14,7 @@ from types import NoneType
 import numpy as np
 
 from npformer.checks import check_ids
-from npformer.operations.options import check_of, check_rate_and_key
+from npformer.operations.options import advice_on_name, check_of, check_rate_and_key
 from npformer.operations.plan import converted, make_binder, make_plan, rounded
 from npformer.operations.shapes import check_arrays
 from npformer.runtime.blas_threads import computing, one_blas_thread
@@ -66,7 +66,11 @@ def _dispatcher(bind, computation, checks):
 def _error_of_call(record, error, args, keywords):
     """The error for arguments that cannot be bound, in place of Python's own."""
     if isinstance(error, TypeError):
-        return TypeError(f"{error}, expected {', '.join(record.parameters)}")
+        expected = ", ".join(record.parameters)
+        unknown = [name for name in keywords if name not in record.parameters]
+        if unknown:
+            expected += advice_on_name(unknown[0], list(record.parameters))
+        return TypeError(f"{error}, expected {expected}")
     try:  # what has no shape is no array
         arguments = inspect.signature(record.function).bind(*args, **keywords).arguments
         check_arrays(record.contract, arguments, record.parameters)

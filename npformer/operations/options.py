@@ -25,16 +25,21 @@ SMALLEST, LARGEST = -(2**63), 2**63 - 1  # range of the ints that a kernel takes
 
 # Names in PyTorch, transformers and nanoGPT that do not resemble ours: an error names ours.
 NAMES_ELSEWHERE = {
+    "attn_mask": "keep_mask",
     "block_size": "max_len",
     "d_hid": "d_ff",
+    "dim": "axis",
     "dim_feedforward": "d_ff",
     "embed_dim": "d_model",
     "embedding_dim": "d_model",
     "hidden_dropout_prob": "dropout",
     "hidden_size": "d_model",
+    "ignore_index": "ignore_id",
     "intermediate_size": "d_ff",
+    "is_causal": "causal",
     "layer_norm_eps": "eps",
     "learning_rate": "lr",
+    "mask": "keep_mask",
     "max_grad_norm": "clip_norm",
     "max_norm": "clip_norm",
     "max_position_embeddings": "max_len",
@@ -236,7 +241,7 @@ def names_checked(
 
     @wraps(init)
     def checked_init(self, *args, **settings):
-        _check_names(settings, names, dataclass.__name__)
+        _check_names(settings, names, dataclass.__name__, kinds=dataclass.__subclasses__())
         for name, value in zip(names, args, strict=False):
             if name in settings:
                 if name in checks:
@@ -249,23 +254,31 @@ def names_checked(
     return dataclass
 
 
-def _check_names(values, names, owner, others=()):
+def _check_names(values, names, owner, others=(), kinds=()):
+    """Check that settings are among these names; ``kinds`` are classes that have more of them."""
     for name, value in values.items():
-        if name not in names:
-            expected = ", ".join([*others, *names]) + _advice(name, names)
-            raise TypeError(f"{name}={value!r:.60} is no setting of {owner}, expected {expected}")
+        if name in names:
+            continue
+        have_it = [kind.__name__ for kind in kinds if name in signature(kind).parameters]
+        if have_it:
+            advice = f": try {have_it[0]}, which has it"
+        elif name == "params" and "lr" in names:
+            advice = f"; {WHERE_PARAMETERS_GO}"
+        else:
+            advice = advice_on_name(name, names)
+        expected = ", ".join([*others, *names]) + advice
+        raise TypeError(f"{name}={shown(value)} is no setting of {owner}, expected {expected}")
 
 
-def _advice(name, names):
+def advice_on_name(name, names):
     """The name that was meant, if it can be guessed.
 
-    >>> _advice("num_layers", ["d_model", "n_layers"]), _advice("n_embd", ["d_model", "n_layers"])
+    >>> names = ["d_model", "n_layers"]
+    >>> advice_on_name("num_layers", names), advice_on_name("n_embd", names)
     (': try n_layers', ': try d_model')
     """
     from difflib import get_close_matches  # which only an error needs
 
-    if name == "params" and "lr" in names:
-        return f"; {WHERE_PARAMETERS_GO}"
     meant = NAMES_ELSEWHERE.get(name)
     close = [meant] if meant in names else get_close_matches(str(name), names, 1, 0.75)
     return f": try {close[0]}" if close else ""

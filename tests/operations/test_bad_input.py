@@ -455,7 +455,7 @@ def test_an_error_says_what_to_try():
     heads = "k.swapaxes(1, 2), v.swapaxes(1, 2), as heads come before positions"
     advises(heads, "attention", Q, OTHER, OTHER)
     advises(": try k.swapaxes(1, 2)", "attention", X, X.swapaxes(1, 2), X)
-    advises("expected x, axis", "softmax", X, dim=-1)
+    advises("expected x, axis: try axis", "softmax", X, dim=-1)
     advises("expected q, k, v, keep_mask, bias, causal,", "attention", X, X, X, is_causal=True)
     advises("'gain' and 'bias', expected x, gain, bias, eps", "layer_norm", X)
 

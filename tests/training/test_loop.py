@@ -23,6 +23,7 @@ from npformer import (
     Trainer,
     Transformer,
     noam,
+    reference,
     warmup_cosine,
 )
 from npformer.diagnosis import Findings
@@ -409,15 +410,20 @@ def test_an_optimizer_that_is_given_parameters_says_where_they_belong():
     for params in ({"w": weight}, [weight], {"w": weight}.values(), iter([weight])):
         refuses(TypeError, message, Adam, params)
         refuses(TypeError, message, Adam, params, lr=0.1)
-    refuses(TypeError, "params=.* is no setting of Adam.*; parameters are given", Adam, params={})
+    message = "^params=a dict is no setting of Adam.*; parameters are given"
+    refuses(TypeError, message, Adam, params={"w": np.ones((2, 2))})
+    message = "expected lr, betas, eps: try AdamW, which has it"
+    refuses(TypeError, message, Adam, weight_decay=0.1)
     message = r"Adam got 0\.1, by its place, and lr=0\.2: expected one of them"
     refuses(TypeError, message, Adam, 0.1, lr=0.2)
 
 
 def test_a_name_of_another_library_is_answered_with_ours():
-    has_it = {"lr": Adam, "clip_norm": make}
+    has_it = {"lr": Adam, "clip_norm": make, "axis": reference.softmax}
+    has_it |= dict.fromkeys(["keep_mask", "causal"], reference.attention)
+    has_it["ignore_id"] = reference.cross_entropy
     for name, ours in {"nhead": "n_heads", "num_layers": "n_layers", **NAMES_ELSEWHERE}.items():
-        message = f"{name}=1 is no setting of .*: try {ours}$"
+        message = f"{name}.*, expected .*: try {ours}$"
         refuses(TypeError, message, has_it.get(ours, LanguageModel), **{name: 1})
 
 
