@@ -160,6 +160,18 @@ def test_padding_and_an_early_end_token_take_no_place_from_others(beam_size):
     assert_same(found, expected[:beam_size], 1e-10)
 
 
+def test_of_equally_probable_tokens_the_lower_ids_come_first(every_backend):
+    model, params = random_model(0)
+    params["output"]["weight"][...] = 0
+    params["output"]["bias"][...] = 0
+    params["output"]["bias"][EOS] = -100
+    options = {**IDS, "beam_size": 4, "n_best": 4, "backend": every_backend}
+    (found,) = beam_search(model, params, SRC[:1], **options, max_len=1)
+    assert [hypothesis.tokens for hypothesis in found] == [(1,), (3,), (4,), (5,)]
+    (found,) = beam_search(model, params, SRC[:1], **options, max_len=2)
+    assert [hypothesis.tokens for hypothesis in found] == [(1, 1), (1, 3), (1, 4), (1, 5)]
+
+
 def test_sums_beyond_the_range_of_float32():
     """The most probable token is padding, which is never said,
     so each other adds less than -1e38.

@@ -32,6 +32,7 @@ def raising(error):
 def test_what_is_said_of_an_odd_answer(row):
     verdict = verdict_on(row["key"], row.get("changes") or row["function"])
     assert (verdict.state, verdict.lines[-1]) == ("wrong", row["line"])
+    assert verdict.lines[0].startswith(row.get("case", ""))
     assert verdict.reason == row.get("reason", "")
     assert verdict.topic == row.get("topic", "")
 

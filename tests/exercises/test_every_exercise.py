@@ -170,9 +170,11 @@ def test_what_the_guide_says_of_usual_mistakes():
 
 def test_where_float32_has_to_stay_the_task_says_so():
     """Float64 that leaks into it is noticed: see odd_answers.toml."""
-    for row in table(__file__, "odd_answers")["row"]:
-        if "as its arguments have" in row["line"]:
-            assert OF_FLOAT32 in task_text(ALL[row["key"]])
+    rows = table(__file__, "odd_answers")["row"]
+    keys = [row["key"] for row in rows if "as its arguments have" in row["line"]]
+    assert len(keys) == 6
+    for key in keys:
+        assert OF_FLOAT32 in task_text(ALL[key]), key
 
 
 SLOW = "multi_head_attention"

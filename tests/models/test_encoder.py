@@ -228,6 +228,7 @@ def test_wrong_batches_of_numbers_are_named():
     of_batch(r"inputs has shape \(4, 7, 4\), expected \(B, T, 5\)", X[..., :4], Y)
     of_batch(r"inputs has shape \(7, 5\), expected \(B, T, 5\)", X[0], Y)
     of_batch("inputs has dtype int64, expected a float dtype", IDS, Y, error=TypeError)
+    of_batch("inputs has length 12, expected at most max_len=11", np.ones((B, 12, 5)), Y)
     of_batch(r"targets has shape \(4, 1\), expected \(4, 2\)", X, Y[:, :1])
     of_batch("targets has dtype int64, expected a float dtype", X, C, error=TypeError)
 

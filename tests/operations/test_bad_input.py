@@ -401,9 +401,10 @@ def test_gelu_far_from_0_is_0_or_its_input_and_its_slope_0_or_1(name, size):
         with np.errstate(over="ignore"):
             x = np.array([-size, -50, 50, size], dtype)
             slope = getattr(npf, f"{name}_backward")(np.ones_like(x), x)
-            y = getattr(npf, name)(x[1:])
+            finite = x[np.isfinite(x)]
+            y = getattr(npf, name)(finite)
         assert_array_equal(slope, [0, 0, 1, 1])
-        assert_array_equal(y, [0, 50, x[3]])
+        assert_array_equal(y, np.maximum(finite, 0))
 
 
 @pytest.mark.parametrize("name", [*AT_INFINITY, "softmax", "log_softmax"])

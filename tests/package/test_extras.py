@@ -4,6 +4,8 @@ import configparser
 import re
 from pathlib import Path, PurePosixPath
 
+from programs import python
+
 from npformer.commands import exercises
 from npformer.commands.shared import arguments
 
@@ -43,3 +45,17 @@ def test_without_a_clone_pages_of_the_book_are_addresses(monkeypatch, capsys, tm
     monkeypatch.chdir(tmp_path)
     exercises.main([])
     assert "\nhttps://x/docs/attention/" in capsys.readouterr().out
+
+
+def test_without_matplotlib_the_error_says_what_to_install():
+    code = """
+import sys
+sys.modules["matplotlib"] = sys.modules["matplotlib.figure"] = None
+from npformer.plots import plot_positional_encoding
+try:
+    plot_positional_encoding("x.png")
+except ImportError as error:
+    print(error)
+"""
+    shown = python("-c", code).stdout
+    assert shown == f"pictures need matplotlib: {extras.pip_install('plot')}\n"

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from programs import is_png, python
+from programs import is_png
 from refusals import refuses
 
 from npformer import plots
-from npformer.extras import pip_install
 from npformer.training import StepInfo
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -188,20 +187,6 @@ def test_a_title_is_never_cut(path):
     assert whole.x0 <= box.x0
     assert box.x1 <= whole.x1
     assert box.y1 <= whole.y1
-
-
-def test_without_matplotlib_the_error_says_what_to_install():
-    code = """
-import sys
-sys.modules["matplotlib"] = sys.modules["matplotlib.figure"] = None
-from npformer.plots import plot_positional_encoding
-try:
-    plot_positional_encoding("x.png")
-except ImportError as error:
-    print(error)
-"""
-    shown = python("-c", code).stdout
-    assert shown == f"pictures need matplotlib: {pip_install('plot')}\n"
 
 
 def test_a_picture_that_cannot_be_written_is_named(path, monkeypatch):
