@@ -48,6 +48,11 @@ class Batches:
 
     def __post_init__(self):
         check_fields(self)
+        if not self.per_epoch:
+            raise ValueError(
+                f"size={self.size} with {self.n_rows} rows and drop_last=True: "
+                "there would be no batch"
+            )
 
     @property
     def n_rows(self) -> int:
@@ -167,10 +172,6 @@ def batches(
         raise ValueError(f"arrays have {lengths} rows, expected the same number in all")
     if lengths[0] == 0:
         raise ValueError("arrays have no rows, expected one or more")
-    if drop_last and size > lengths[0]:
-        raise ValueError(
-            f"size={size} with {lengths[0]} rows and drop_last=True: there would be no batch"
-        )
     return Batches(columns, size, epochs, seed, shuffle, drop_last, pad_id)
 
 

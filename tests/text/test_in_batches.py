@@ -86,6 +86,7 @@ def test_what_makes_no_batches_is_refused():
     bad("size=2.5", X, Y, size=2.5)
     none = "size=12 with 11 rows and drop_last=True: there would be no batch"
     bad(none, X, Y, size=12, drop_last=True)
+    bad("drop_last='x' is a str", X, Y, size=12, drop_last="x")
     bad("arrays have [11, 4] rows, expected the same number in all", X, Y[:4])
     bad("batches got no arrays, expected one or more")
     bad("arrays have no rows, expected one or more", X[:0])
