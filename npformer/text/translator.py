@@ -156,13 +156,13 @@ class Translator:
         lines = each_line("lines", lines)
         first = 1
         while chunk := list(islice(lines, READ_AHEAD)):
-            yield from self._decode(beam_search, chunk, first, **options)
+            yield from self._decode(beam_search, chunk, options, first)
             first += len(chunk)
 
     def greedy(self, lines):
         """Return the greedy translations of all lines: faster than beam search, a little worse."""
         lines = list(each_line("lines", lines))
-        return self.target.decode(self._decode(greedy_decode, lines))
+        return self.target.decode(self._decode(greedy_decode, lines, {}))
 
     def digest(self):
         """Return a digest of the parameters, to compare them on several ranks."""
@@ -213,9 +213,10 @@ class Translator:
         pieces = self.source.pieces(src[0]), self.target.pieces(hypothesis.tokens)
         return *pieces, [layer[0] for layer in weights["memory"]]
 
-    def _decode(self, decode, lines, first=1, **options):
+    def _decode(self, decode, lines, options, first=1):
         """What ``beam_search`` or ``greedy_decode`` returns for all lines, in batches of similar
-        length; ``first`` is the number of the first line, for errors.
+        length; ``first`` is the number of the first line, for errors. The options are those of the
+        search.
         """
         beam_size = options.get("beam_size", 1)
         sources = self.encode(lines, first)
