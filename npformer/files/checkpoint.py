@@ -120,7 +120,10 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
     npformer.files.checkpoint.CheckpointError: ...checkpoint.py cannot be read as a checkpoint: ...
     """
     safetensors = import_safetensors()
-    path = check_path(path)
+    try:
+        path = check_path(path)
+    except ValueError as error:  # it is empty
+        raise CheckpointError(str(error)) from None
     if kind_of_file(path) == MISSING:
         raise FileNotFoundError(f"there is no checkpoint {path!s:.400}")
     try:

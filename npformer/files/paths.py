@@ -42,7 +42,7 @@ def check_path(path, name="path"):
     if not isinstance(path, (str, os.PathLike)):
         kind = type(path).__name__
         raise TypeError(f"{name}={shown(path)} is a {kind}, expected a str or a Path")
-    if path == "":
+    if os.fspath(path) == "":
         raise ValueError(f"{name}='' is no name, expected one; '.' is the current folder")
     return Path(path)
 

@@ -1,9 +1,9 @@
 """The training of a language model on a text, which can be interrupted and resumed."""
 
 from itertools import count
-from pathlib import Path
 
 from npformer.files.checkpoint import LAST, load_checkpoint
+from npformer.files.paths import check_path
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.progress import say
@@ -72,7 +72,7 @@ class LanguageRun(TextRun):
         With another ``lr`` or number of ``steps``, the learning rate goes on where a training with
         these settings would be after as many steps.
         """
-        path = Path(out) / LAST
+        path = check_path(out, "out") / LAST
         arrays, info = load_checkpoint(path)
         _, tokens = model_in(arrays, info, path)
         before = LanguageSettings.of_checkpoint(info, path)

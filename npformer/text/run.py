@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from npformer.files.checkpoint import LAST, CheckpointError
+from npformer.files.paths import check_path
 from npformer.operations.options import check_option
 from npformer.runtime.ranks import checked_ranks
 from npformer.training.loop import Loop
@@ -40,7 +41,7 @@ class TextRun(Loop):
     @staticmethod
     def ranks_of_new(out, settings, ranks):
         """The ranks of a new training, which agree about it; raises if the folder has another."""
-        if (Path(out) / LAST).exists():
+        if (check_path(out, "out") / LAST).exists():
             raise ValueError(
                 f"{out} holds a training: continue it with --resume, "
                 "or start another with a new --out"

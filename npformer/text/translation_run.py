@@ -1,11 +1,11 @@
 """The training of a translation model, from text files to the final model."""
 
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
 from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkpoint, refusing
+from npformer.files.paths import check_path
 from npformer.models import from_description
 from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
@@ -91,7 +91,7 @@ class TranslationRun(TextRun):
     @classmethod
     def resume(cls, out, changes=None, backend="auto", ranks=None):
         """Resume the training in a folder; ``changes`` are settings to change from here on."""
-        path = Path(out) / LAST
+        path = check_path(out, "out") / LAST
         try:
             arrays, info = load_checkpoint(path)
         except FileNotFoundError as error:

@@ -18,7 +18,7 @@ from refusals import refuses
 
 from npformer.commands import detect_anomalies, get_model, get_multi30k
 from npformer.commands.copy import trained
-from npformer.commands.shared import arguments, command, output
+from npformer.commands.shared import arguments, command, output, signature
 from scripts.bench.options import above_zero, natural, some_of
 
 import npformer
@@ -214,7 +214,9 @@ def test_what_cannot_be_written_is_refused_at_once(file, tmp_path):
     not_taken(below_a_file, output.output_file, file / "a" / "b.json")
     not_taken(below_a_file, output.output_folder, file)
     not_taken(below_a_file, output.output_folder, file / "runs")
-    not_taken("'' is no name, expected one", output.output_folder, "")
+    of_path = signature.details_of("model", Path)["type"]
+    for kind in (output.output_folder, output.output_file, of_path):
+        not_taken("'' is no name, expected one", kind, "")
 
 
 def test_what_can_be_written_is_left_alone(file, tmp_path):

@@ -6,6 +6,7 @@ import pickle
 import random
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,18 @@ def test_a_loaded_translator_translates_the_same(translator, tmp_path):
 
 def test_with_one_beam_translations_are_the_greedy_ones(translator):
     assert list(translator.translate(LINES, beam_size=1)) == translator.greedy(LINES)
+
+
+@pytest.mark.parametrize("name", ["first", "decode"])
+def test_an_option_that_the_search_has_not_is_one_of_no_function_within(translator, name):
+    message = f"beam_search.. got an unexpected keyword argument '{name}'"
+    refuses(TypeError, message, list, translator.translate(LINES, **{name: 1}))
+
+
+def test_a_training_in_a_folder_without_a_name_is_refused():
+    settings = TranslationSettings(data="data", **SETTINGS)
+    for begin in (TranslationRun.resume, partial(TranslationRun.start, settings=settings)):
+        refuses(ValueError, "out='' is no name, expected one", begin, "")
 
 
 def test_the_order_of_the_lines_does_not_change_the_translations(translator):

@@ -325,6 +325,17 @@ def test_a_path_that_no_file_can_have_is_refused(tmp_path):
     refused("no name of a file can have", "a\udc80")
 
 
+class Nameless(os.PathLike):
+    def __fspath__(self):
+        return ""
+
+
+@pytest.mark.parametrize("path", ["", Nameless()], ids=["str", "PathLike"])
+def test_an_empty_path_is_no_checkpoint_and_not_the_current_folder(path):
+    for call in (load_checkpoint, partial(save_numbers, number=1)):
+        refuses(CheckpointError, "path='' is no name, expected one", call, path)
+
+
 def saver(path):
     """The number of a process that saves again and again, and has done so at least once."""
     reading, writing = os.pipe()

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 
 from npformer.commands import COMMANDS, called, close_names, did_you_mean
 
@@ -198,6 +199,13 @@ def in_range(name, at_most=None):
 
 
 positive = in_range("AT_LEAST_1")
+
+
+def named_path(text):
+    """The type of an argument that is a path."""
+    if text == "":  # of which ``Path`` would make the current folder
+        raise argparse.ArgumentTypeError("'' is no name, expected one; . is the current folder")
+    return Path(text)
 
 
 def utf_8(text):

@@ -13,7 +13,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from npformer.commands.shared.arguments import PARSER, UsageError
+from npformer.commands.shared.arguments import PARSER, UsageError, named_path
 
 from npformer.errors import UserError
 from npformer.extras import pip_install
@@ -23,7 +23,7 @@ DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 def output_file(text):
     """The type of an argument that names a file to write."""
-    path = Path(text)
+    path = named_path(text)
     if text == "-":
         raise argparse.ArgumentTypeError(
             f"{text}, expected a file; /dev/stdout writes to standard output"
@@ -44,15 +44,14 @@ def output_file(text):
 
 def output_folder(text):
     """The type of an argument that names a folder to write to."""
-    if text == "":  # of which ``Path`` would make the current folder
-        raise argparse.ArgumentTypeError("'' is no name, expected one; . is the current folder")
+    path = named_path(text)
     try:
-        _try_to_write(Path(text))
+        _try_to_write(path)
     except OSError as error:
         raise argparse.ArgumentTypeError(
             f"{text} cannot be written to: {error.strerror}; choose another folder"
         ) from error
-    return Path(text)
+    return path
 
 
 def picture_file(text):

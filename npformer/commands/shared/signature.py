@@ -20,6 +20,7 @@ from npformer.commands.shared.arguments import (
     UsageError,
     backend,
     in_range,
+    named_path,
     new_parser,
     positive,
     utf_8,
@@ -210,6 +211,8 @@ def details_of(name, hint):
         return {"choices": kinds}
     if hint is bool:
         return {"action": "store_true"}
+    if hint is Path:
+        return {"type": named_path}
     if name in OPTIONS:
         return {"type": in_range(name), "metavar": METAVARS[OPTIONS[name].kind]}
     return {"type": hint}
