@@ -117,11 +117,11 @@ def test_parts_of_the_gradient_are_the_whole_in_any_order_of_parameters(row):
         assert_array_equal(told[path], grad)
 
 
-def widened(x, pad_id):
-    """With two more columns of padding, if it has columns."""
+def widened(x, pad_id, value):
+    """With two more columns of padding, if it has columns; among floats it has this value."""
     if x is None or x.ndim == 1 or (x.ndim == 2 and x.dtype.kind == "f"):
         return x
-    fill = {"f": np.nan, "b": False}.get(x.dtype.kind, pad_id or 0)
+    fill = {"f": value, "b": False}.get(x.dtype.kind, pad_id or 0)
     return np.pad(x, [(0, 0), (0, 2)] + [(0, 0)] * (x.ndim - 2), constant_values=fill)
 
 
@@ -139,12 +139,13 @@ def test_padding_has_no_influence_even_if_it_is_not_finite(model, batch):
         model = replace(model, tie_embeddings=False)
     params = params_of(model)
     loss, grads, n = model.loss_and_grad(params, *batch)
-    poison(model, params, np.nan)
-    wide = [widened(x, model.pad_id) for x in batch]
-    wide_loss, wide_grads, wide_n = model.loss_and_grad(params, *wide)
-    assert wide_n == n
-    assert wide_loss == pytest.approx(loss, rel=1e-13)
-    assert_trees_close(wide_grads, grads, 1e-12)
+    for value in (np.nan, np.inf):
+        poison(model, params, value)
+        wide = [widened(x, model.pad_id, value) for x in batch]
+        wide_loss, wide_grads, wide_n = model.loss_and_grad(params, *wide)
+        assert wide_n == n
+        assert wide_loss == pytest.approx(loss, rel=1e-13)
+        assert_trees_close(wide_grads, grads, 1e-12)
 
 
 @pytest.mark.parametrize("name", TELLING_NO_FUTURE)
