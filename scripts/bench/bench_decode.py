@@ -61,7 +61,7 @@ def build_npformer(size, batch, beam, backend, int8=False):
             found = nf.greedy_decode(model, params, src, **options)
         else:
             sentences = nf.beam_search(model, params, src, beam_size=beam, **options)
-            found = np.array([best.tokens for best, *_ in sentences])
+            found = [best.tokens for best, *_ in sentences]
         return found
 
     return whole(step, size, batch)
@@ -72,8 +72,11 @@ def whole(step, size, batch):
 
     def checked():
         found = step()
-        if found.shape != (batch, size.T) or (found == EOS)[:, :-1].any():
-            raise ValueError(f"ids of shape {found.shape}, expected {(batch, size.T)} without ends")
+        lengths = [len(sentence) for sentence in found]
+        if lengths != [size.T] * batch or (np.array(found) == EOS)[:, :-1].any():
+            raise ValueError(
+                f"sentences of {lengths} ids, expected {batch} of {size.T} without ends"
+            )
         return found
 
     return checked

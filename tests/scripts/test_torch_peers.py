@@ -68,7 +68,7 @@ def test_ctranslate2_decodes_the_same_tokens():
     decode = ctranslate2_model.decoder(model, params, n_threads=1)
     ours = nf.greedy_decode(model, params, src, bos_id=1, eos_id=2, max_len=9, backend="reference")
     np.testing.assert_array_equal(decode(src, 9, 1), ours)
-    assert decode(src, 9, 4).shape == (SMALL.B, 9)
+    assert np.shape(decode(src, 9, 4)) == (SMALL.B, 9)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
