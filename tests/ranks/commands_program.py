@@ -1,5 +1,5 @@
-"""Run by mpiexec on several ranks: commands of npformer, one after another, of which the last may
-fail. Rank 0 prints the name of each above its output.
+"""Run by mpiexec on several ranks: commands of npformer, one after another, until one fails. Rank 0
+prints the name of each above its output.
 """
 
 import json
@@ -9,9 +9,9 @@ from importlib import import_module
 from npformer.runtime.ranks import world
 
 if __name__ == "__main__":
-    code = 0
     for name, *arguments in json.loads(sys.argv[1]):
         if world().is_first:
             print(f"-- {name}", flush=True)
         code = import_module(f"npformer.commands.{name}").main(arguments)
-    sys.exit(code)
+        if code:
+            sys.exit(code)
