@@ -50,12 +50,5 @@ def unaligned(x):
     return apart
 
 
-def in_records(x):
-    """The numbers of an array of records of one number and one byte, so that strides are odd."""
-    records = np.zeros(x.shape, [("x", x.dtype), ("y", np.uint8)])
-    records["x"] = x
-    return records["x"]
-
-
 def _filler(x):
     return {"f": np.nan, "b": True, "i": 10**6}[x.dtype.kind]

@@ -98,7 +98,7 @@ def saved_once(process, out):
 
 
 def begin(data, out, *more, **pipes):
-    """Start a training in a process of its own, and wait until it has saved."""
+    """Start a training in a process of its own."""
     arguments = script("train_translation", "--data", data, "--out", out, *RECIPE, *more)
     return subprocess.Popen([sys.executable, *arguments], **pipes)
 
