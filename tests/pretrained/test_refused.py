@@ -35,9 +35,16 @@ def with_sentences(folder):
     return sentence_folder(folder, MEAN | {"2_Dense": ("Dense", settings, tensors)})
 
 
+CHANGES = "file", "json", "text", "removed", "settings"
+SAID = "reason", "warning", "has", "tokens", "texts"
+FIELDS = {"model", "pieces", "vocab", *CHANGES, *SAID}
+
+
 def name_of(row):
-    said = row.get("reason") or row.get("warning") or row.get("has") or row["tokens"]
-    return f"{row['model']}-{said:.50}"
+    """The model, what is changed in it, and what is said of it or found in it."""
+    shown = [row["model"]]
+    shown += [f"{row[name]}"[:50] for name in (*CHANGES, *SAID) if name in row]
+    return " - ".join(shown)
 
 
 ROWS = table(__file__, "refused")["row"] + table(__file__, "read")["row"]
@@ -52,6 +59,7 @@ def with_pieces(folder, row):
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_what_a_file_says_is_read_or_named(row, copy, tmp_path):
+    assert not row.keys() - FIELDS
     values = json.loads(row.get("json", "{}"))
     if row["model"] == "a GGUF file":
         path, _ = gguf_file(tmp_path, values)
