@@ -26,15 +26,47 @@ def raising(error):
     return function
 
 
-@pytest.mark.parametrize(
-    "row", table(__file__, "odd_answers")["row"], ids=lambda row: row["line"][:60]
-)
+class Stubborn:
+    def __array__(self, *args, **options):
+        raise RuntimeError("no")
+
+
+OTHER_FORMS = {
+    "has dtype float32, expected float64": lambda x: x.astype(np.float32),
+    "has dtype object, expected float64": lambda x: x.astype(object),
+    "has dtype complex128, expected float64": lambda x: x.astype(complex),
+    "has shape (1, 3), expected (3,)": lambda x: x[None],
+    "is None, expected an array of shape (3,)": lambda x: None,
+    "is a list, expected an array of shape (3,)": np.ndarray.tolist,
+    "is a str, expected an array of shape (3,)": lambda x: "gain",
+    "is a Stubborn, expected an array of shape (3,)": lambda x: Stubborn(),
+}
+
+
+@pytest.mark.parametrize("said", OTHER_FORMS)
+@pytest.mark.parametrize("reason", ["", "dx has the wrong sign"])
+def test_another_form_of_a_result_says_more_than_a_number(said, reason):
+    def layer_norm_backward(*args):
+        dx, dgain, dbias = EXERCISES["layer_norm_backward"].answer(*args)
+        return -dx if reason else dx, OTHER_FORMS[said](dgain), dbias
+
+    verdict = verdict_on("layer_norm_backward", layer_norm_backward)
+    assert (verdict.state, verdict.lines[-1]) == ("wrong", f"dgain {said}")
+    assert verdict.reason == reason
+    assert verdict.topic == f"dgain {said}"
+
+
+def name_of(row):
+    return f"{row['key']}: {row.get('reason') or row['line']}"
+
+
+@pytest.mark.parametrize("row", table(__file__, "odd_answers")["row"], ids=name_of)
 def test_what_is_said_of_an_odd_answer(row):
     verdict = verdict_on(row["key"], row.get("changes") or row["function"])
     assert (verdict.state, verdict.lines[-1]) == ("wrong", row["line"])
     assert verdict.lines[0].startswith(row.get("case", ""))
     assert verdict.reason == row.get("reason", "")
-    assert verdict.topic == row.get("topic", "")
+    assert verdict.topic == (row.get("topic", row["line"]) or "")
 
 
 def test_a_wider_float_passes():

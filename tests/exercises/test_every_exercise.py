@@ -16,12 +16,14 @@ from tables import table
 from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
 from npformer.exercises.child import ALL, PARTS
 from npformer.exercises.start import OF_FLOAT32, SHOWS, explained, starting_text, task_text
+from tests.exercises import right_answers
 from tests.exercises.solving import verdict_on
 from tests.tools import mutate_exercises
 
 ROOT = Path(__file__).parents[2]
 MISTAKES = table(__file__, "usual_mistakes")
-OTHER_ANSWERS = table(__file__, "right_answers")
+OTHER_ANSWERS = dict(inspect.getmembers(right_answers, inspect.isfunction))
+OTHER_ANSWERS |= right_answers.OF_GPT
 every = pytest.mark.parametrize("exercise", ALL.values(), ids=ALL)
 every_alone = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 every_part = pytest.mark.parametrize("part", PARTS, ids=[part.key for part in PARTS])
