@@ -79,7 +79,7 @@ def test_each_pattern_of_a_hint_is_found_in_what_the_checker_says(part):
 
 @every_alone
 def test_the_file_to_begin_with_is_no_answer(exercise):
-    text = starting_text(exercise)
+    text = starting_text(exercise, "npformer exercises")
     assert max(len(line) for line in text.splitlines() if "Explained in " not in line) <= 120
     ast.parse(text)
     names = {}
