@@ -15,7 +15,6 @@ from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_option
 from npformer.quantized import check_trainable, dequantized, look_up
-from npformer.reference.math.masks import padding_mask
 from npformer.runtime.forks import cached_property
 
 
@@ -144,10 +143,6 @@ class Model:
     def keep_mask(self, ids):
         """The ``padding_mask`` of ids, or None if no id is padding."""
         return None if self.pad_id is None else reference.padding_mask(ids, self.pad_id)
-
-    def _keep_mask(self, ids):
-        """``keep_mask``, of ids that are checked."""
-        return None if self.pad_id is None else padding_mask(ids, self.pad_id)
 
     # -- vectors to tokens, and back
 

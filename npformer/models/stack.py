@@ -299,7 +299,7 @@ class TransformerModel(Model):
         pass is (dx, gradients) -> None.
         """
         x, backward = self.embed(ops, params, self.sides[0], inputs, dropout_key)
-        return x, self._keep_mask(inputs), backward
+        return x, self.keep_mask(inputs), backward
 
     def _encode(self, ops, params, inputs, dropout_key=None, with_grad=False):
         """The output (B, T, D) of the first stack, and its backward pass, (dy, gradients) -> None.

@@ -101,8 +101,8 @@ class Transformer(TransformerModel, SourceAndTarget, EncoderDecoder):
         names = self.names_of_layers["decoder"]
         layers = self.layers_of(params, "decoder")
         settings = self._settings_with(dropout_key)
-        keep_mask = self._keep_mask(tgt_in)
-        memory_keep_mask = self._keep_mask(src)
+        keep_mask = self.keep_mask(tgt_in)
+        memory_keep_mask = self.keep_mask(src)
         embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))
 
         x, embed_backward = self.embed(ops, params, "target", tgt_in, embedding_key)
