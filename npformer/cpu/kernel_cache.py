@@ -11,6 +11,7 @@ import re
 import zlib
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,11 @@ from npformer.files.paths import replace_file
 FOLDER = Path(__file__).parent  # with its folder of kernels
 ON_THE_HOST = {"backend", "compiling", "kernel_cache"}  # files of this folder that no kernel calls
 IMPORT = re.compile(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", re.MULTILINE)
+# What else a file imports: of this, numba compiles the constants into its kernels.
+IMPORT_OF_OTHERS = re.compile(
+    r"^from (npformer\.(?!cpu)[\w.]+) import (\([^)]*\)|.*)$", re.MULTILINE
+)
+CONSTANT = re.compile(r"\b[A-Z][A-Z_]+\b")
 CHECKSUM = 4  # bytes at the beginning of a file
 HEADER = 36  # bytes of the checksum and the origin
 
@@ -33,25 +39,46 @@ HEADER = 36  # bytes of the checksum and the origin
 def sources_of(file):
     """A digest of the files that the kernels of a file are made of.
 
-    These are the file itself, and those of this folder that it imports.
+    These are the file itself, and those of this folder that it imports, with the constants that
+    they import from elsewhere.
 
     A change in one of them makes its compiled kernels stale, a change in another file does not.
     """
-    digests = {}
+    digests = [(path.name, _read(path)[0]) for path in files_of(file)]
+    return digest_of(sorted(digests))
+
+
+def files_of(file):
+    """A file, and those of this folder that it imports, with what these import."""
+    found = set()
     files = [Path(file)]
     while files:
         path = files.pop()
-        if path not in digests and path.stem not in ON_THE_HOST:
-            digests[path], imported = _read(path)
-            files += imported
-    return digest_of(sorted((path.name, digest) for path, digest in digests.items()))
+        if path not in found and path.stem not in ON_THE_HOST:
+            found.add(path)
+            files += _read(path)[1]
+    return found
 
 
 @cache
 def _read(path):
-    """A digest of the text of a file, and the files of this folder that it imports."""
+    """A digest of the text of a file with its constants, and the files of this folder that it
+    imports.
+    """
     text = path.read_text("utf-8")
-    return digest_of(text), [_file_of(module or name) for module, name in IMPORT.findall(text)]
+    imported = [_file_of(module or name) for module, name in IMPORT.findall(text)]
+    return digest_of([text, constants_in(text)]), imported
+
+
+def constants_in(text):
+    """The numbers and texts that a file imports from elsewhere in npformer, by their names."""
+    constants = {}
+    for module, names in IMPORT_OF_OTHERS.findall(text):
+        for name in CONSTANT.findall(names):
+            value = getattr(import_module(module), name)
+            if isinstance(value, int | float | str):
+                constants[name] = value
+    return constants
 
 
 def _file_of(module):

@@ -221,6 +221,32 @@ def test_each_file_that_a_file_of_kernels_imports_is_found():
             assert imported.is_file(), f"{path} imports {imported}"
 
 
+def test_a_number_of_another_room_makes_kernels_stale(monkeypatch):
+    read = kernel_cache._read.__wrapped__  # without what it remembers
+    update = kernel_cache.FOLDER / "kernels/update.py"
+    before = read(update)
+    monkeypatch.setattr("npformer.reference.math.update.NORM_BLOCK", 2**13)
+    assert read(update) != before
+
+
+def test_every_number_of_a_kernel_is_part_of_its_origin():
+    """It stands in a file that the kernel is made of, or is one of another room that is read."""
+    n_numbers = 0
+    for function in jit.KERNELS:
+        path = Path(function.__code__.co_filename)
+        if kernel_cache.FOLDER not in path.parents:
+            continue  # a kernel of a test
+        text = path.read_text("utf-8")
+        texts = [file.read_text("utf-8") for file in kernel_cache.files_of(path)]
+        for name, value in inspect.getclosurevars(function).globals.items():
+            if isinstance(value, int | float | str):
+                n_numbers += 1
+                is_defined = re.compile(rf"^(\w+, )*{name}\b.* = |^{name} = ", re.MULTILINE)
+                is_followed = name in kernel_cache.constants_in(text)
+                assert is_followed or any(map(is_defined.search, texts)), f"{path}: {name}"
+    assert n_numbers
+
+
 def test_every_function_that_a_kernel_calls_is_inlined():
     """Otherwise it is linked: to another copy in a process that compiles the kernel than in one
     that loads it.
