@@ -29,6 +29,8 @@ collect_ignore = [
 collect_ignore += [] if Path("models/smollm2").is_dir() else ["docs/descendants/by-hand.md"]
 collect_ignore_glob = ["tests/cuda_on_cpu/*"]  # whose cupy would be taken for CuPy
 collect_ignore_glob += ["tests/tools/*"]  # which are imported as tests.tools, or run as scripts
+# which hold no doctests, and would be several modules of one name
+collect_ignore_glob += ["tests/*/conftest.py"]
 # these need Sphinx
 collect_ignore_glob += ["docs/conf.py", "docs/_extensions/*", "docs/_build/*", "docs/api/*"]
 collect_ignore_glob += [] if "cupy_without_gpu" in sys.modules else ["tests/cupy_without_gpu/*"]

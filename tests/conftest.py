@@ -14,9 +14,6 @@ from tested import npf
 from npformer import cpu, get_backend, reference
 from npformer.runtime.threads import n_threads
 
-# They hold no doctests, and two rooms that are given together would have two modules of one name.
-collect_ignore_glob = ["*/conftest.py"]
-
 FIRST = ["tests/operations/test_parity.py", "tests/gpu/", "tests/commands/", "tests/scripts/"]
 
 
