@@ -4,12 +4,9 @@ There is no backward pass, and no dropout. Masks belong to the cache, which know
 read.
 """
 
-from functools import partial
-
 from npformer.layers.multi_head import packed_heads
-from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import project
-from npformer.layers.sublayer import sublayer
+from npformer.layers.sublayer import add_and_norm, feed_forward_sublayer, norm_before
 
 
 def decode_layer(ops, params, x, settings, cache, memory=None):
@@ -21,20 +18,32 @@ def decode_layer(ops, params, x, settings, cache, memory=None):
     """
     if memory is not None:
         settings = settings.as_decoder
-
-    def attend(own, h, dropout_key):
-        return newest_heads(ops, own, h, settings.attention, cache), no_backward
-
-    def ask_memory(own, h, dropout_key):
-        q, _ = project(ops, own, h, ("q",))
-        return memory.attend(ops, q, settings.memory_attention), no_backward
-
-    x, _ = sublayer(ops, params, "attention", x, settings, attend)
+    x = _attend_to_earlier(ops, params, x, settings, cache)
     if memory is not None:
-        x, _ = sublayer(ops, params, "memory_attention", x, settings, ask_memory)
-    feed = partial(hidden_layer, ops, **settings.hidden_options)
-    x, _ = sublayer(ops, params, "feed_forward", x, settings, feed)
+        x = _attend_to_memory(ops, params, x, settings, memory)
+    x, _ = feed_forward_sublayer(ops, params, x, settings)
     return x
+
+
+def _attend_to_earlier(ops, params, x, settings, cache):
+    """``self_attention_sublayer`` of the newest positions."""
+    own, norm = params["attention"], params["attention_norm"]
+
+    h, _ = norm_before(ops, norm, x, settings)
+    heads = newest_heads(ops, own, h, settings.attention, cache)
+    y, _ = add_and_norm(ops, own, norm, heads, x, settings)
+    return y
+
+
+def _attend_to_memory(ops, params, x, settings, memory):
+    """``memory_sublayer`` where the keys and values of the memory are there."""
+    own, norm = params["memory_attention"], params["memory_attention_norm"]
+
+    h, _ = norm_before(ops, norm, x, settings)
+    q, _ = project(ops, own, h, ("q",))
+    heads = memory.attend(ops, q, settings.memory_attention)
+    y, _ = add_and_norm(ops, own, norm, heads, x, settings)
+    return y
 
 
 def newest_heads(ops, params, x, settings, cache, *, bias=None):

@@ -1,11 +1,13 @@
-"""A sublayer of the Transformer: a box of figure 1 with its "Add & Norm", and dropout.
+"""The sublayers of the Transformer: a box of figure 1 with its "Add & Norm", and dropout.
 
 Whatever drops numbers has a key of its own, derived from that of the layer: it decides which are
 dropped, in the forward pass and again in the backward pass. Without dropout all keys are None.
 """
 
 from npformer.arrays import Array
+from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
 from npformer.layers.normalisation import normalise
+from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear_grads
 from npformer.layers.types import Backward, Params
 from npformer.operations.settings import LayerSettings
@@ -13,47 +15,94 @@ from npformer.reference import Ops
 from npformer.reference.math.random import keys_from
 
 
-def sublayer(ops, params, name, x, settings, inside, dropout_key=None):
-    """x + dropout(F(LN(x)) W + b), or with norm="post" LN(x + dropout(F(x) W + b)).
+def self_attention_sublayer(ops, params, x, settings, keep_mask=None, dropout_key=None):
+    """x + dropout(MultiHead(LN(x))), or with norm="post" LN(x + dropout(MultiHead(x))).
 
     Parameters
     ----------
     ops : Ops
     params : {"attention", "attention_norm", …}
         The parameters of the layer.
-    name : str
-        Of the sublayer among them: W, b and the parameters of F are under it.
-    x : (..., D)
+    x : (B, T, D)
     settings : LayerSettings
-    inside : callable
-        ``inside(own, h, dropout_key=key)`` -> (F(h), its backward pass): the heads of attention, or
-        the hidden layer of a feed-forward network, with the parameters ``own``.
+    keep_mask : bool, broadcasts to (B, H, T, T), optional
     dropout_key : int, optional
 
     Returns
     -------
-    y : (..., D)
+    y : (B, T, D)
     backward : dy -> (dx, the gradients by the names of the layer's parameters)
-        If F has another input, the memory, its gradient is between the two.
     """
-    own = params[name]
-    norm = params[f"{name}_norm"]
-    inside_key, out_key = keys_from(dropout_key, 2)
+    own, norm = params["attention"], params["attention_norm"]
+    weights_key, out_key = keys_from(dropout_key, 2)
 
     h, norm_backward = norm_before(ops, norm, x, settings)
-    z, inside_backward = inside(own, h, dropout_key=inside_key)
-    y, add_backward = add_and_norm(ops, own, norm, z, x, settings, dropout_key=out_key)
+    heads, heads_backward = self_attention_heads(
+        ops, own, h, settings.attention, keep_mask, dropout_key=weights_key
+    )
+    y, add_backward = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
 
     def backward(dy):
-        dz, dx_residual, out_grads, norm_after_grads = add_backward(dy)
-        dh, *dmemory, grads = inside_backward(dz)
+        dheads, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, grads = heads_backward(dheads)
         dx, norm_grads = norm_backward(dh)
-        return (
-            dx_residual + dx,
-            *dmemory,
+        return dx_residual + dx, {
+            "attention": grads | out_grads,
             # A normalisation stands before the sublayer or after it: the other dict is empty.
-            {name: grads | out_grads, f"{name}_norm": norm_grads | norm_after_grads},
-        )
+            "attention_norm": norm_grads | norm_after_grads,
+        }
+
+    return y, backward
+
+
+def memory_sublayer(ops, params, x, memory, settings, keep_mask=None, dropout_key=None):
+    """``self_attention_sublayer`` with cross-attention in place: from x to a memory (B, S, D).
+
+    The backward pass is dy -> (dx, dmemory, gradients).
+    """
+    own, norm = params["memory_attention"], params["memory_attention_norm"]
+    weights_key, out_key = keys_from(dropout_key, 2)
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    heads, heads_backward = cross_attention_heads(
+        ops, own, h, memory, settings.memory_attention, keep_mask, dropout_key=weights_key
+    )
+    y, add_backward = add_and_norm(ops, own, norm, heads, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dheads, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, dmemory, grads = heads_backward(dheads)
+        dx, norm_grads = norm_backward(dh)
+        all_grads = {
+            "memory_attention": grads | out_grads,
+            "memory_attention_norm": norm_grads | norm_after_grads,
+        }
+        return dx_residual + dx, dmemory, all_grads
+
+    return y, backward
+
+
+def feed_forward_sublayer(ops, params, x, settings, dropout_key=None):
+    """x + dropout(FFN(LN(x))), or with norm="post" LN(x + dropout(FFN(x))), of x (..., D).
+
+    The backward pass is dy -> (dx, gradients).
+    """
+    own, norm = params["feed_forward"], params["feed_forward_norm"]
+    hidden_key, out_key = keys_from(dropout_key, 2)
+    rate = settings.hidden_dropout_rate
+
+    h, norm_backward = norm_before(ops, norm, x, settings)
+    hidden, hidden_backward = hidden_layer(ops, own, h, settings.activation, rate, hidden_key)
+    y, add_backward = add_and_norm(ops, own, norm, hidden, x, settings, dropout_key=out_key)
+
+    def backward(dy):
+        dhidden, dx_residual, out_grads, norm_after_grads = add_backward(dy)
+        dh, grads = hidden_backward(dhidden)
+        dx, norm_grads = norm_backward(dh)
+        return dx_residual + dx, {
+            "feed_forward": grads | out_grads,
+            "feed_forward_norm": norm_grads | norm_after_grads,
+        }
 
     return y, backward
 

@@ -1,17 +1,17 @@
 """The layers of the Transformer (Vaswani et al. 2017, figure 1).
 
-Each box of the figure stands in a ``sublayer`` (``sublayer.py``), which is its "Add & Norm". A
-``cache`` belongs to decoding alone, which has a file of its own, ``decoding.py``.
+Each box of the figure, with its "Add & Norm", is a function of ``sublayer.py``. A ``cache`` belongs
+to decoding alone, which has a file of its own, ``decoding.py``.
 """
-
-from functools import partial
 
 from npformer.arrays import Array
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.decoding import check_beside_cache, decode_layer, no_backward
-from npformer.layers.multi_head import cross_attention_heads, self_attention_heads
-from npformer.layers.position_wise import hidden_layer
-from npformer.layers.sublayer import sublayer
+from npformer.layers.sublayer import (
+    feed_forward_sublayer,
+    memory_sublayer,
+    self_attention_sublayer,
+)
 from npformer.layers.types import Backward, Params
 from npformer.operations.options import check_instance
 from npformer.operations.settings import LayerSettings
@@ -72,11 +72,9 @@ def encoder_layer(
         check_beside_cache(settings, dropout_key, keep_mask)
         return decode_layer(ops, params, x0, settings, cache), no_backward
     key1, key2 = keys_from(dropout_key, 2)  # one for each sublayer
-    attend = partial(self_attention_heads, ops, settings=settings.attention, keep_mask=keep_mask)
-    feed = partial(hidden_layer, ops, **settings.hidden_options)
 
-    x1, attention_backward = sublayer(ops, params, "attention", x0, settings, attend, key1)
-    x2, feed_backward = sublayer(ops, params, "feed_forward", x1, settings, feed, key2)
+    x1, attention_backward = self_attention_sublayer(ops, params, x0, settings, keep_mask, key1)
+    x2, feed_backward = feed_forward_sublayer(ops, params, x1, settings, key2)
 
     def backward(dx2):
         dx1, feed_grads = feed_backward(dx2)
@@ -146,19 +144,10 @@ def decoder_layer(
         raise TypeError(f"memory is a KeyValueCache, expected an array (B, S, D): {advice}")
     settings = settings.as_decoder
     key1, key2, key3 = keys_from(dropout_key, 3)
-    attend = partial(self_attention_heads, ops, settings=settings.attention, keep_mask=keep_mask)
-    ask_memory = partial(
-        cross_attention_heads,
-        ops,
-        memory=memory,
-        settings=settings.memory_attention,
-        keep_mask=memory_keep_mask,
-    )
-    feed = partial(hidden_layer, ops, **settings.hidden_options)
 
-    x1, attention_backward = sublayer(ops, params, "attention", x0, settings, attend, key1)
-    x2, memory_backward = sublayer(ops, params, "memory_attention", x1, settings, ask_memory, key2)
-    x3, feed_backward = sublayer(ops, params, "feed_forward", x2, settings, feed, key3)
+    x1, attention_backward = self_attention_sublayer(ops, params, x0, settings, keep_mask, key1)
+    x2, memory_backward = memory_sublayer(ops, params, x1, memory, settings, memory_keep_mask, key2)
+    x3, feed_backward = feed_forward_sublayer(ops, params, x2, settings, key3)
 
     def backward(dx3):
         dx2, feed_grads = feed_backward(dx3)

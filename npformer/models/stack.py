@@ -259,32 +259,36 @@ class TransformerModel(Model):
     # -- the layers of a stack
 
     @cached_property
-    def names_of_layers(self) -> dict[str, tuple[str, ...]]:
+    def _names_of_layers(self):
+        names = {}
+        for name, n_layers in zip(self.stacks, self.depths, strict=True):
+            n_sets = self.share_layers or n_layers
+            names[name] = [str(i * n_sets // n_layers) for i in range(n_layers)]  # neighbours share
+        return names
+
+    def names_of_layers(self, name: str) -> list[str]:
         """The names of the parameters that each layer of a stack uses, from the first layer on.
 
         >>> from npformer import LanguageModel
         >>> model = LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2)
-        >>> model.names_of_layers
-        {'layers': ('0', '0', '0', '1', '1', '1')}
+        >>> model.names_of_layers("layers")
+        ['0', '0', '0', '1', '1', '1']
         """
-        names = {}
-        for name, n_layers in zip(self.stacks, self.depths, strict=True):
-            n_sets = self.share_layers or n_layers
-            of_layers = [str(i * n_sets // n_layers) for i in range(n_layers)]  # neighbours share
-            names[name] = tuple(of_layers)
-        return names
+        if name not in self.stacks:
+            raise ValueError(f"name={shown(name)}, expected {' or '.join(map(repr, self.stacks))}")
+        return list(self._names_of_layers[name])
 
     def layers_of(self, params: dict, name: str) -> list[dict]:
         """The parameters of each layer of a stack: "encoder", "decoder" or "layers"."""
-        return [params[name][layer] for layer in self.names_of_layers[name]]
+        return [params[name][layer] for layer in self._names_of_layers[name]]
 
     def _count_uses(self):
-        paths = [f"{name}.{layer}" for name in self.stacks for layer in self.names_of_layers[name]]
+        paths = [f"{name}.{layer}" for name in self.stacks for layer in self._names_of_layers[name]]
         return super()._count_uses() | Counter(paths)
 
     def _new_stack(self, new_layer, name, new):
         """The parameters of a stack, whose layers ``new_layer`` draws, a method of ``new``."""
-        names = dict.fromkeys(self.names_of_layers[name])
+        names = dict.fromkeys(self._names_of_layers[name])
         params = {layer: new_layer(self.layer_shapes) for layer in names}
         if self.has_final_norm:
             params["norm"] = new.norm(self.d_model, self.norm_type)
@@ -307,7 +311,7 @@ class TransformerModel(Model):
         Its layers have self-attention. The inputs are checked.
         """
         name = self.stacks[0]
-        names = self.names_of_layers[name]
+        names = self._names_of_layers[name]
         layers = self.layers_of(params, name)
         settings = self._settings_with(dropout_key)
         embedding_key, *keys = keys_from(dropout_key, 1 + len(layers))

@@ -98,7 +98,7 @@ class Transformer(TransformerModel, SourceAndTarget, EncoderDecoder):
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, with_grad=False):
         check_shape(memory=(memory, (*src.shape, self.d_model)))
-        names = self.names_of_layers["decoder"]
+        names = self._names_of_layers["decoder"]
         layers = self.layers_of(params, "decoder")
         settings = self._settings_with(dropout_key)
         keep_mask = self.keep_mask(tgt_in)

@@ -316,11 +316,6 @@ class LayerSettings:
         return default if self.eps is None else self.eps
 
     @cached_property
-    def hidden_options(self) -> dict[str, Any]:
-        """The options of the hidden layer, by name."""
-        return {"activation": self.activation, "dropout_rate": self.hidden_dropout_rate}
-
-    @cached_property
     def as_decoder(self) -> "LayerSettings":
         """The same with a causal self-attention."""
         return replace(self, attention=replace(self.attention, causal=True))

@@ -14,7 +14,7 @@ import pytest
 from scripts import make_playground
 
 import npformer as nf
-from npformer.layers import sublayer, transformer
+from npformer.layers import sublayer
 from npformer.tokens.marks import mark, unmark
 
 pytest.importorskip("selenium")
@@ -68,11 +68,11 @@ class Model:
 
 
 @contextmanager
-def changed_call(monkeypatch, module, name, number, change):
-    """Let a call of a function of the layers return what ``change`` makes of its result and its
+def changed_call(monkeypatch, name, number, change):
+    """Let a call of a function of the sublayers return what ``change`` makes of its result and its
     arguments. Those of the encoder come first; ``numbers`` counts the calls.
     """
-    original = getattr(module, name)
+    original = getattr(sublayer, name)
     numbers = count()
 
     def function(*args, **kwargs):
@@ -82,7 +82,7 @@ def changed_call(monkeypatch, module, name, number, change):
         return y, backward
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, name, function)
+        patch.setattr(sublayer, name, function)
         yield numbers
 
 
@@ -327,7 +327,7 @@ def test_a_box_is_credited_by_leaving_out_what_it_adds(browser, monkeypatch, nam
         left = {}
         for number, box in enumerate([*OF_ENCODER, *OF_DECODER]):
             change = what_a_box_was_given(box)
-            with changed_call(monkeypatch, sublayer, "add_and_norm", number, change) as numbers:
+            with changed_call(monkeypatch, "add_and_norm", number, change) as numbers:
                 shares = Model(name).shares(*args)[-1]
             assert next(numbers) == 10
             left[box] = shares[id_]
@@ -402,7 +402,7 @@ def test_what_is_written_without_a_head_is_npformers_with_the_output_of_this_hea
 
         patched = "cross_attention_heads" if head["kind"] == "memory" else "self_attention_heads"
         before = model.model.n_layers if head["kind"] == "decoder" else 0
-        with changed_call(monkeypatch, transformer, patched, before + head["layer"], change):
+        with changed_call(monkeypatch, patched, before + head["layer"], change):
             return model.logits(src, tgt_in)
 
     def loss_of(logits):
