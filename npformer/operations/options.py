@@ -246,7 +246,7 @@ def names_checked(
             if name in settings:
                 if name in checks:
                     checks[name](name, value)
-                both = f"{value!r:.60}, by its place, and {name}={settings[name]!r:.60}"
+                both = f"{shown(value)}, by its place, and {name}={shown(settings[name])}"
                 raise TypeError(f"{dataclass.__name__} got {both}: expected one of them")
         init(self, *args, **settings)
 

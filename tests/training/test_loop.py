@@ -416,6 +416,7 @@ def test_an_optimizer_that_is_given_parameters_says_where_they_belong():
     refuses(TypeError, message, Adam, weight_decay=0.1)
     message = r"Adam got 0\.1, by its place, and lr=0\.2: expected one of them"
     refuses(TypeError, message, Adam, 0.1, lr=0.2)
+    refuses(TypeError, "Adam got an int of 16610 bits, by its place", Adam, 10**5000, lr=1)
 
 
 def test_a_name_of_another_library_is_answered_with_ours():
