@@ -10,7 +10,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.layers.normalisation import rms_norm
-from npformer.layers.projection import map_out, project
+from npformer.layers.projection import linear, project
 from npformer.layers.types import Backward, Params
 from npformer.operations.options import settings_from
 from npformer.operations.settings import AttentionOptions, AttentionSettings
@@ -137,7 +137,14 @@ def self_attention(
     heads, heads_backward = self_attention_heads(
         ops, params, x, settings, keep_mask, bias=bias, dropout_key=dropout_key
     )
-    return map_out(ops, params, heads, heads_backward)
+    y, out_backward = linear(ops, params["out"], heads)
+
+    def backward(dy):
+        dheads, out_grads = out_backward(dy)
+        dx, *dbias, grads = heads_backward(dheads)
+        return dx, *dbias, grads | {"out": out_grads}
+
+    return y, backward
 
 
 def cross_attention(
@@ -190,7 +197,14 @@ def cross_attention(
     heads, heads_backward = cross_attention_heads(
         ops, params, x, memory, settings, keep_mask, bias=bias, dropout_key=dropout_key
     )
-    return map_out(ops, params, heads, heads_backward)
+    y, out_backward = linear(ops, params["out"], heads)
+
+    def backward(dy):
+        dheads, out_grads = out_backward(dy)
+        dx, dmemory, *dbias, grads = heads_backward(dheads)
+        return dx, dmemory, *dbias, grads | {"out": out_grads}
+
+    return y, backward
 
 
 def self_attention_heads(ops, params, x, settings, keep_mask=None, *, bias=None, dropout_key=None):

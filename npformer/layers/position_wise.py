@@ -1,7 +1,7 @@
 """The feed-forward layer (Vaswani et al. 2017, section 3.3)."""
 
 from npformer.arrays import Array
-from npformer.layers.projection import linear_grads, map_out
+from npformer.layers.projection import linear, linear_grads
 from npformer.layers.types import Backward, Params
 from npformer.operations.settings import Activation
 from npformer.reference import Ops
@@ -55,7 +55,14 @@ def feed_forward(
     True
     """
     hidden, hidden_backward = hidden_layer(ops, params, x, activation, dropout_rate, dropout_key)
-    return map_out(ops, params, hidden, hidden_backward)
+    y, out_backward = linear(ops, params["out"], hidden)
+
+    def backward(dy):
+        dhidden, out_grads = out_backward(dy)
+        dx, hidden_grads = hidden_backward(dhidden)
+        return dx, hidden_grads | {"out": out_grads}
+
+    return y, backward
 
 
 def hidden_layer(ops, params, x, activation, dropout_rate=0.0, dropout_key=None):

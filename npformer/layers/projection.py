@@ -94,22 +94,6 @@ def project(
     return y, backward
 
 
-def map_out(ops, params, z, inner_backward):
-    """The last linear map of a layer, "out", of what the layer has computed inside.
-
-    ``inner_backward`` is dz -> (gradients of the inputs of the layer, grads). The backward pass is
-    that of the whole layer: dy -> the same, with the gradients of "out".
-    """
-    y, out_backward = linear(ops, params["out"], z)
-
-    def backward(dy):
-        dz, out_grads = out_backward(dy)
-        *dinputs, grads = inner_backward(dz)
-        return *dinputs, grads | {"out": out_grads}
-
-    return y, backward
-
-
 def linear_grads(dweight, dbias):
     """The gradients of a linear map by the names of its parameters."""
     if dbias is None:

@@ -132,17 +132,17 @@ class AttentionOptions:
     def __post_init__(self):
         check_fields(self)
 
-    @cached_property
+    @property
     def keywords(self) -> dict[str, Any]:
         """The options by name, for ``attention``, which has them as keywords."""
         return {name: getattr(self, name) for name in OF_ATTENTION}
 
-    @cached_property
+    @property
     def keywords_of_scores(self) -> dict[str, Any]:
         """Those without dropout, for what makes scores or whole weights."""
         return {name: value for name, value in self.keywords.items() if name != "dropout_rate"}
 
-    @cached_property
+    @property
     def keywords_of_backward(self) -> dict[str, Any]:
         """Those that the backward pass needs: a key that ``causal`` hides has weight 0."""
         return {name: value for name, value in self.keywords.items() if name != "causal"}
@@ -214,7 +214,7 @@ class AttentionSettings(AttentionOptions):
         """The number of heads, H + 2 G, of queries, keys and values together."""
         return sum(self.parts)
 
-    @cached_property
+    @property
     def layer_options(self) -> dict[str, Any]:
         """The options, by name, that a layer applies before the operation of attention, which would
         ignore them.
