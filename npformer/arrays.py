@@ -9,6 +9,8 @@ def library_of(array, name):
     """The module of an array, NumPy or CuPy; for anything else a ``TypeError`` that names the
     argument.
     """
+    if type(array) is np.ndarray:
+        return np
     if has_own_rules(type(array)):
         advice = f"numpy.asarray({name})"
         if hasattr(array, "filled"):
@@ -37,7 +39,7 @@ def has_own_rules(cls):
     Operations would ignore these rules: a kernel reads what is masked, too. A ``numpy.memmap`` has
     none.
     """
-    if cls is np.ndarray or not issubclass(cls, np.ndarray):
+    if not issubclass(cls, np.ndarray):
         return False
     rules = ("__mul__", "__array_ufunc__", "__array_function__")
     return any(getattr(cls, rule) is not getattr(np.ndarray, rule) for rule in rules)

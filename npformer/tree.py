@@ -22,7 +22,10 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     if not isinstance(tree, dict):
         return [(path, tree)]
     prefix = f"{path}." if path else ""
-    return [leaf for name, child in tree.items() for leaf in leaves(child, f"{prefix}{name}")]
+    pairs = []
+    for name, child in tree.items():
+        pairs += leaves(child, f"{prefix}{name}")
+    return pairs
 
 
 def first_leaf(tree: Any) -> Any:

@@ -6,7 +6,7 @@ positions. The weight is W matrices (D, E), one for each tap.
 
 import numpy as np
 
-from npformer.arrays import Array, transpose
+from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.linear import rows, sum_over_rows
 
@@ -85,8 +85,8 @@ def conv1d_backward(
     _, T, _ = x.shape
     W = len(weight)
     for w, outputs, inputs in taps(T, W, dilation, causal):
-        dx[:, inputs] += dy[:, outputs] @ transpose(weight[w])
-        dweight[w] = transpose(rows(x[:, inputs])) @ rows(dy[:, outputs])
+        dx[:, inputs] += dy[:, outputs] @ weight[w].T
+        dweight[w] = rows(x[:, inputs]).T @ rows(dy[:, outputs])
     dbias = None if bias is None else sum_over_rows(dy)
     return dx, dweight, dbias
 

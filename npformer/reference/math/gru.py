@@ -6,7 +6,7 @@ for each step, 3Â·D numbers; what the backward pass needs of a step are four, 4Â
 
 import numpy as np
 
-from npformer.arrays import Array, transpose
+from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.activations import sigmoid, tanh
 from npformer.reference.math.linear import sum_over_rows
@@ -108,7 +108,7 @@ def _gru_cell_backward(dnew_h, h, weight, gates):
 
     # h enters through z h, and through h U + b, of which r multiplies the part of n
     dh_gates = np.concatenate([da_r, da_z, da_n * r], axis=1)
-    dh = dnew_h * z + dh_gates @ transpose(weight)
+    dh = dnew_h * z + dh_gates @ weight.T
     return dx_gates, dh, dh_gates
 
 
@@ -156,6 +156,6 @@ def gru_backward(
             da_h = np.where(keep, da_h, 0)
         dx_gates[:, t] = dx
         dh_gates[:, t] = da_h
-        dweight = dweight + transpose(h) @ da_h
+        dweight = dweight + h.T @ da_h
     dbias = sum_over_rows(dh_gates[..., 2 * D :])
     return dx_gates, dh, dweight, dbias

@@ -6,7 +6,7 @@ alike. So the weight is (D, F), and its gradient is a sum over all rows.
 
 import math
 
-from npformer.arrays import Array, transpose
+from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
 
 
@@ -50,8 +50,8 @@ def linear_backward(dy: Array, x: Array, weight: Array, bias: Array | None = Non
     True
     """
     dy_rows = rows(dy)
-    dx = (dy_rows @ transpose(weight)).reshape(x.shape)
-    dweight = transpose(rows(x)) @ dy_rows
+    dx = (dy_rows @ weight.T).reshape(x.shape)
+    dweight = rows(x).T @ dy_rows
     dbias = None if bias is None else sum_over_rows(dy)
     return dx, dweight, dbias
 
@@ -63,7 +63,7 @@ def sum_over_rows(x):
     ``sum(axis=0)`` would add one row after the other: of a million float32 rows, it loses two
     digits more.
     """
-    return transpose(rows(x)).copy().sum(axis=1)
+    return rows(x).T.copy().sum(axis=1)
 
 
 def rows(x):

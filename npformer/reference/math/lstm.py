@@ -6,7 +6,7 @@ four terms for each step, 4·D numbers, as many as the gates that the backward p
 
 import numpy as np
 
-from npformer.arrays import Array, transpose
+from npformer.arrays import Array
 from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.activations import sigmoid, tanh
 from npformer.reference.math.recurrence import state_before, steps
@@ -115,7 +115,7 @@ def _lstm_cell_backward(dnew_h, dnew_c, c, new_c, weight, gates):
 
     # a = x + h U
     da = np.concatenate([da_i, da_f, da_g, da_o], axis=1)
-    dh = da @ transpose(weight)
+    dh = da @ weight.T
     return da, dh, dc
 
 
@@ -166,5 +166,5 @@ def lstm_backward(
             dh = np.where(keep, dh, dnew_h)
             dc = np.where(keep, dc, dnew_c)
         dx_gates[:, t] = da
-        dweight = dweight + transpose(h) @ da
+        dweight = dweight + h.T @ da
     return dx_gates, dh, dc, dweight

@@ -40,11 +40,7 @@ def causal_mask(T: int, S: int | None = None, *, like: Array | None = None) -> A
     """
     T = check_int("T", T, at_least=0)
     S = T if S is None else check_int("S", S, at_least=0)
-    return causal_of(T, S, np.zeros(0) if like is None else like)
-
-
-def causal_of(T, S, like):
-    """``causal_mask`` of checked arguments."""
+    like = np.zeros(0) if like is None else like
     query = np.arange(T, like=like)[:, None]
     key = np.arange(S, like=like)
     return is_visible(query, key, T, S)
@@ -91,7 +87,7 @@ def masked(scores, keep_mask, causal):
         scores = np.where(keep_mask, scores, -np.inf)
     if causal:
         T, S = scores.shape[-2:]
-        scores = np.where(causal_of(T, S, scores), scores, -np.inf)
+        scores = np.where(causal_mask(T, S, like=scores), scores, -np.inf)
     return scores
 
 

@@ -165,8 +165,8 @@ def _linear_backward(dy, x, weight):
     """(dx, dweight) of a linear map; masked rows have dy = 0 and add nothing to dweight, even if
     they are NaN.
     """
-    dx = linear(dy, transpose(weight))
-    dweight = product(transpose(rows(x)), rows(dy))
+    dx = linear(dy, weight.T)
+    dweight = product(rows(x).T, rows(dy))
     return dx, dweight
 
 
