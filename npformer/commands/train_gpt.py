@@ -55,31 +55,6 @@ def main(
         UTF-8 text, plain or .gz; needed unless --resume
     held_out : FILE
         text to measure on (default: the last tenth of the text)
-    subwords
-        pieces of words as tokens, fewer if the text has fewer; if none, characters
-    steps
-        number of updates
-    every
-        steps between validations
-    batch_size
-        passages in a step
-    length
-        tokens of a passage, the context
-    lr
-        largest learning rate
-    seed
-        seed of parameters, passages and dropout
-    n_shards
-        parts of a batch; the same N on any number of ranks computes the same; if none, about one
-        per thread
-    d_model
-        width D
-    n_heads
-        heads H
-    n_layers
-        layers N
-    d_ff
-        feed-forward width F
     n_kv_heads
         heads of keys and values, which the heads share; if none, H
     positions

@@ -34,6 +34,7 @@ from npformer.commands.shared.training import SizesOfModel, TextTraining, saying
 
 from npformer import tree
 from npformer.files.checkpoint import RESULT
+from npformer.operations.options import ABOVE_0
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
 from npformer.text.snapshots import SNAPSHOTS
@@ -53,7 +54,7 @@ def main(
     *,
     settings: Annotated[dict, Fields(TranslationSettings, OF_TRAINING, defaults=OF_PRESETS)],
     preset: Annotated[str | None, Reading(choices=PRESETS)] = None,
-    minutes: float | None = None,
+    minutes: Annotated[float, ABOVE_0] | None = None,
     training: TextTraining,
     sizes: SizesOfModel,
     recipe: Annotated[
@@ -66,71 +67,13 @@ def main(
     ----------
     data : DIR
         folder with the aligned files; needed unless --resume
-    src
-        language of the source, which is the ending of its files
-    tgt
-        language of the target
-    seed
-        seed of parameters, dropout and the order of the data
     steps
         number of updates (default: the preset's)
-    precision
-        precision of the steps on a GPU
-    n_shards
-        parts of a batch; the same N on any number of ranks computes the same; if none, about one
-        per thread
     preset
         sizes and recipe: tiny (D 128, for tens of thousands of pairs), small (D 256), base (D 512,
         as in the paper, for millions) (default: tiny)
-    d_model
-        width D
-    n_heads
-        heads H
-    n_layers
-        layers N of the encoder, and of the decoder
-    d_ff
-        feed-forward width F
     minutes : M
         end so early that the result is written after M minutes
-    vocab
-        one vocabulary and embedding for both languages, or two
-    vocab_size
-        number of subword pieces; fewer, if the text has fewer
-    max_tokens
-        most tokens of a batch on either side, padding included
-    max_len
-        leave out pairs with more than N pieces on a side
-    schedule
-        schedule of the learning rate
-    lr
-        largest learning rate; for noam a factor
-    warmup
-        steps until the largest learning rate
-    dropout
-        dropout of embeddings and of the output of each sublayer
-    inner_dropout
-        dropout of attention weights and hidden layers
-    label_smoothing
-        share of the target that is spread over all pieces
-    consistency
-        weight of R-Drop: predictions under two draws of dropout agree, in twice the time; 1 is
-        usual
-    clip_norm
-        largest norm of a gradient
-    norm
-        layer normalisation before or after each sublayer
-    validate_every
-        steps between validations (loss and BLEU)
-    save_every
-        steps between checkpoints for --resume
-    patience
-        stop after N validations without a better BLEU
-    n_average
-        the result is the mean of the parameters of N validations
-    average
-        which validations; last: those of the last third of the steps
-    skip_empty
-        leave out pairs with an empty line
     """
     if training.resume and preset:
         raise UsageError(

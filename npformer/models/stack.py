@@ -41,10 +41,12 @@ class TransformerModel(Model):
 
     Parameters
     ----------
-    d_model, n_heads : int
-        Width D, heads H (D must be divisible by H, unless ``d_head`` is given).
+    d_model : int
+        Width D.
+    n_heads : int
+        Number of heads H. It is a divisor of D unless ``d_head`` is given.
     n_layers : int, or (int, int) for an encoder and a decoder
-        Number of layers N of each stack, or of (encoder, decoder).
+        Number of layers N of each stack. A pair is that of the encoder and that of the decoder.
     d_ff : int
         Feed-forward width F.
     dropout : float

@@ -1,9 +1,10 @@
-"""The options of everything in npformer: one table of their types and ranges, and the checks that
-follow from it.
+"""The options of everything in npformer: their types and ranges, and the checks that follow from
+them.
 
-Operations, optimizers, schedules, models, decoding, trainings and the command lines of the scripts
-read the table. What is given is converted to the type of the option, so that NumPy's scalars are
-accepted like Python's numbers and flags.
+An option that one place has says its range beside its type, as ``Annotated[float, ABOVE_0]``. A
+table has the names that operations, layers and models share. Whoever reads an option, a command
+line, too, asks ``option_of``. What is given is converted to the type of the option, so that NumPy's
+scalars are accepted like Python's numbers and flags.
 """
 
 import math
@@ -12,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache, partial, wraps
 from inspect import signature
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Option(NamedTuple):
 FLAG = Option(bool)
 AT_LEAST_0 = Option(int, lambda x: x >= 0, "at least 0")
 AT_LEAST_1 = Option(int, lambda x: x >= 1, "at least 1")
-AT_LEAST_5 = Option(int, lambda x: x >= 5, "at least 5")
+Count = Annotated[int, AT_LEAST_1]  # a type hint
 # As the keys that are derived from it.
 SEED = Option(int, lambda x: 0 <= x < 2**64, "at least 0 and below 2**64")
 ABOVE_0 = Option(float, lambda x: 0 < x < math.inf, "a finite number above 0")
@@ -95,32 +96,43 @@ TEMPERATURE = Option(
 )
 
 
-# The names of the options, by their type and range: whatever has such a name and this type is
-# checked. Flags need no range.
+# The names of the options that several places have, by their type and range: whatever has such a
+# name and this type is checked. Flags need no range.
 NAMES = {
     Option(int): "bos_id eos_id forced_eos_id pad_id",
     SEED: "seed",
     AT_LEAST_0: "min_len n_plain n_steps n_types",
     AT_LEAST_1: """
-        batch_size beam_size chunk_size code_size d_ff d_head d_model dilation every k length
-        max_len max_rows max_tokens n_average n_best n_heads n_inputs n_kv_heads n_layers n_outputs
-        n_shards n_tokens original_max_len patience rank save_every share_layers src_vocab step
-        steps tgt_vocab top_k total validate_every vocab warmup window
+        code_size d_ff d_head d_model dilation k length max_len max_rows n_best n_heads n_inputs
+        n_kv_heads n_layers n_outputs n_shards n_tokens original_max_len rank share_layers src_vocab
+        step steps tgt_vocab top_k total vocab warmup window
     """,
-    AT_LEAST_5: "subwords vocab_size",  # of which four are special
     Option(float): "grad_scale",
     FRACTION: "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum",
     SHARE: "label_smoothing min_p",
     PROBABILITY: "top_p",
     NOT_NEGATIVE: "consistency floor length_penalty lr weight_decay",
     ABOVE_0: """
-        alpha base clip_norm delta eps factor high_freq_factor loss_scale low_freq_factor minutes
-        peak qk_norm_eps repetition_penalty scale scaling
+        alpha base clip_norm delta eps factor high_freq_factor loss_scale low_freq_factor peak
+        qk_norm_eps repetition_penalty scale scaling
     """,
     IN_FLOAT32: "softcap",
     TEMPERATURE: "temperature",
 }
 OPTIONS = {name: option for option, names in NAMES.items() for name in names.split()}
+
+
+def option_of(name, hint):
+    """The type and range of an option with this name and type hint; None if there is none.
+
+    >>> option_of("patience", Count) == option_of("n_heads", int | None) == AT_LEAST_1
+    True
+    """
+    kind, _ = _kind_of(hint)
+    if get_origin(kind) is Annotated:
+        return next((each for each in kind.__metadata__ if isinstance(each, Option)), None)
+    option = FLAG if kind is bool else OPTIONS.get(name)
+    return option if option and option.kind is kind else None
 
 
 def check_option(name, value):
@@ -164,22 +176,22 @@ def check_fields(settings):
     """Check the fields of a dataclass that are options, choices or other settings; numbers become
     Python's.
 
-    A field is an option if it has the name and the type of one. It may be None if its type hint
-    says so. The dataclass may be frozen.
+    A field is an option if its type hint says so, or if it has the name and the type of one of the
+    table. It may be None if its type hint says so. The dataclass may be frozen.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Sizes:
     ...     d_ff: int
-    ...     n_shards: int | None = None
+    ...     patience: Count | None = None
     ...     norm: Literal["pre", "post"] = "pre"
     ...     def __post_init__(self):
     ...         check_fields(self)
     >>> Sizes(d_ff=np.uint8(200)).d_ff * 2
     400
-    >>> Sizes(d_ff=0)
+    >>> Sizes(d_ff=8, patience=0)
     Traceback (most recent call last):
-    ValueError: d_ff=0, expected at least 1
+    ValueError: patience=0, expected at least 1
     """
     for name, check in _checks_of(type(settings)):
         object.__setattr__(settings, name, check(getattr(settings, name)))
@@ -314,8 +326,8 @@ def _check_of_kind(name, kind):
         return partial(check_choice, name, choices=get_args(kind))
     if is_dataclass(kind):
         return partial(check_instance, name, kind=kind)
-    option = FLAG if kind is bool else OPTIONS.get(name)
-    return partial(option.check, name) if option and option.kind is kind else None
+    option = option_of(name, kind)
+    return partial(option.check, name) if option else None
 
 
 def check_instance(name, value, kind, expected=""):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.operations.options import check_fields
+from npformer.operations.options import Count, check_fields
 from npformer.reference import derive_key
 from npformer.runtime.ranks import Ranks, digest
 from npformer.text.in_batches import pack
@@ -131,10 +131,10 @@ class TokenBatches:
     text: object = field(repr=False)
     source: Subwords
     target: Subwords
-    max_tokens: int
+    max_tokens: Count
     max_len: int = 256
     seed: int = 0
-    chunk_size: int = 100_000
+    chunk_size: Count = 100_000
     ranks: Ranks = field(default=Ranks(), repr=False, compare=False)
     _kept: list = field(default_factory=list, init=False, repr=False, compare=False)
 

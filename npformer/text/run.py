@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npformer.files.checkpoint import LAST, CheckpointError
 from npformer.files.paths import check_path
-from npformer.operations.options import check_option
+from npformer.operations.options import ABOVE_0
 from npformer.runtime.ranks import checked_ranks
 from npformer.training.loop import Loop
 from npformer.training.trainer import Trainer
@@ -67,7 +67,7 @@ class TextRun(Loop):
         minutes count from ``since``, a time of ``time.perf_counter``; without it, from when the run
         was made.
         """
-        self.minutes = None if minutes is None else check_option("minutes", minutes)
+        self.minutes = None if minutes is None else ABOVE_0.check("minutes", minutes)
         if since is not None:
             self.began = since
         n_left = self.settings.steps - self.trainer.n_steps

@@ -2,11 +2,11 @@
 
 import os
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.models.description import as_json
-from npformer.operations.options import OPTIONS, brief
+from npformer.operations.options import ABOVE_0, Count, Option, brief
 from npformer.training.settings import TrainingSettings
 
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
@@ -33,18 +33,21 @@ PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
 }
 
 
+Size = Annotated[int, Option(int, lambda x: x >= 5, "at least 5")]  # of pieces, four are special
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunSettings(TrainingSettings):
     """The settings of a training on files, which a checkpoint holds.
 
-    Paths become texts, and the model what JSON can hold.
+    Paths become texts, and the model what JSON can hold. The first sentence of what a docstring
+    says of a setting is the help of its option.
     """
 
     model: dict
-    lr: float
+    lr: Annotated[float, ABOVE_0]  # the largest: a training cannot do without, an optimizer can
 
     def __post_init__(self):
-        OPTIONS["peak"].check("lr", self.lr)  # of its schedule
         super().__post_init__()
         model = self.model
         if not isinstance(model, dict):
@@ -111,8 +114,10 @@ class TranslationSettings(RunSettings):
     data : str or path
         Folder with the aligned files of ``train`` and ``val``, such as ``train.en``, plain or
         ``.gz``.
-    src, tgt : str
-        Languages of the source and of the target, which are the suffixes of their files.
+    src : str
+        Language of the source, which is the ending of its files.
+    tgt : str
+        Language of the target.
     preset : str
         The name of the preset, for titles only; ``from_preset`` returns the settings of a preset.
     model : dict
@@ -125,42 +130,49 @@ class TranslationSettings(RunSettings):
     vocab : "joint" or "separate"
         One vocabulary and embedding for both languages, or two.
     vocab_size : int
-        Number of subword pieces of a vocabulary, 5 or more; if the text has fewer, all that it has.
-    max_tokens, max_len : int
-        As of ``TokenBatches``: tokens of a batch, and of the longest pair.
+        Number of subword pieces of a vocabulary; fewer, all that there are, if the text has fewer.
+        It is 5 or more.
+    max_tokens : int
+        Most tokens of a batch on either side, padding included.
+    max_len : int
+        Leave out pairs with more pieces than this on a side.
     skip_empty : bool
         Leave out pairs with an empty line, which is an error otherwise.
     schedule : "inverse_sqrt", "noam" or "cosine"
-        Schedule of the learning rate, see ``npformer.training.schedules``; "cosine" ends at step
-        ``steps``.
+        Schedule of the learning rate; "cosine" ends at the last step. See
+        ``npformer.training.schedules``.
     lr : float
-        The highest learning rate, or with "noam" a factor: above 0.
+        Largest learning rate, or with "noam" a factor. It is above 0.
     warmup : int
-        Number of steps until the highest learning rate, 1 or more.
-    dropout, inner_dropout : float
-        Dropout rates, from 0 to below 1: on embeddings and the output of each sublayer, and on a
-        Transformer's attention weights and hidden layers.
+        Number of steps until the largest learning rate.
+    dropout : float
+        Rate of dropout on embeddings and on the output of each sublayer.
+    inner_dropout : float
+        Rate of dropout on a Transformer's attention weights and hidden layers.
     norm : "pre" or "post"
-        Position of a Transformer's layer normalisation: before or after each sublayer.
-    label_smoothing, consistency : float
-        As of ``TrainingSettings``. With R-Drop, a ``consistency`` above 0, a step takes twice as
-        long; 1 is usual.
+        A Transformer's layer normalisation is before or after each sublayer.
+    label_smoothing : float
     clip_norm : float, optional
     frozen : sequence of str
     precision : str
     n_shards : int, optional
         As of ``TrainingSettings``.
-    steps, validate_every, save_every : int
-        Total number of updates; number of updates between validations, which compute loss and BLEU
-        on the validation text, and between saves of the checkpoint from which an interrupted
-        training resumes: 1 or more.
+    consistency : float
+        Weight of R-Drop: predictions under two draws of dropout agree, in twice the time; 1 is
+        usual. As of ``TrainingSettings``.
+    steps : int
+        Number of updates.
+    validate_every : int
+        Number of steps between validations, which compute loss and BLEU on the validation text.
+    save_every : int
+        Number of steps between saves of the checkpoint from which an interrupted training resumes.
     patience : int
-        The training ends after this number of validations without a better BLEU, 1 or more.
+        The training ends after this number of validations without a better BLEU.
     average : "last" or "best"
         The validations whose parameters are averaged for the final model: the last ones, of the
         last third of the steps, or the ones with the best BLEU.
     n_average : int
-        Maximum number of validations to average, 1 or more.
+        Most validations that are averaged.
 
     Raises
     ------
@@ -194,23 +206,23 @@ class TranslationSettings(RunSettings):
     )
     seed: int = 1
     vocab: Literal["joint", "separate"] = "joint"
-    vocab_size: int = 8000
-    max_tokens: int = 4096
+    vocab_size: Size = 8000
+    max_tokens: Count = 4096
     max_len: int = 256
     skip_empty: bool = False
     schedule: Literal["inverse_sqrt", "noam", "cosine"] = "inverse_sqrt"
-    lr: float = 0.005
+    lr: Annotated[float, ABOVE_0] = 0.005
     warmup: int = 1000
     dropout: float = 0.3
     inner_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"
     label_smoothing: float = 0.1
     steps: int = 16_000
-    validate_every: int = 200
-    save_every: int = 100
-    patience: int = 20
+    validate_every: Count = 200
+    save_every: Count = 100
+    patience: Count = 20
     average: Literal["last", "best"] = "last"
-    n_average: int = 10
+    n_average: Count = 10
 
     def __post_init__(self):
         super().__post_init__()
@@ -237,20 +249,29 @@ class LanguageSettings(RunSettings):
     held_out : str or path, optional
         A file to measure on; the last tenth of the text if not given.
     subwords : int, optional
-        Number of pieces of words, the tokens; fewer, all that there are, if the text does not have
-        as many. The tokens are characters if not given.
+        Number of pieces of words, the tokens; fewer, all that there are, if the text has fewer; the
+        tokens are characters if not given. It is 5 or more.
     model : dict
         Fields of ``LanguageModel``, of which ``vocab`` and ``max_len`` follow from the other
         settings.
-    batch_size, length : int
-        Number of passages B in a step, and of tokens T that are predicted in each, which is the
-        context of the model.
+    batch_size : int
+        Number of passages B in a step.
+    length : int
+        Number of tokens T that are predicted in a passage, which is the context of the model.
     lr : float
-        Largest learning rate, after ``warmup`` steps; it falls as a cosine until the last step.
-    warmup, steps, every, save_every : int
-        Numbers of steps: until the largest learning rate, in all, between validations, and between
-        checkpoints.
-    seed, label_smoothing, consistency, clip_norm, frozen, precision, n_shards
+        Largest learning rate. It is reached after ``warmup`` steps; then the rate falls as a cosine
+        until the last step.
+    warmup : int
+        Number of steps until the largest learning rate.
+    steps : int
+        Number of updates.
+    every : int
+        Number of steps between validations.
+    save_every : int
+        Number of steps between checkpoints.
+    seed : int
+        Seed of the parameters, of dropout and of the passages.
+    label_smoothing, consistency, clip_norm, frozen, precision, n_shards
         As of ``TrainingSettings``.
 
     Examples
@@ -261,15 +282,15 @@ class LanguageSettings(RunSettings):
 
     text: str
     held_out: str | None = None
-    subwords: int | None = None
+    subwords: Size | None = None
     model: dict = field(default_factory=dict)
-    batch_size: int = 32
+    batch_size: Count = 32
     length: int = 128
-    lr: float = 4e-3
+    lr: Annotated[float, ABOVE_0] = 4e-3
     warmup: int = 100
     steps: int = 1500
-    every: int = 250
-    save_every: int = 100
+    every: Count = 250
+    save_every: Count = 100
     clip_norm: float | None = 1.0
 
     def __post_init__(self):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from npformer.files.paths import check_path
 from npformer.models import describe
 from npformer.models.batch import check_batches, mean_loss
 from npformer.operations.explain import Listing
-from npformer.operations.options import check_fields, check_option
+from npformer.operations.options import ABOVE_0, Count, check_fields, check_option
 from npformer.progress import progress_bar, say
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.guard import NonFiniteError
@@ -52,13 +52,13 @@ class LoopSettings:
         from those before; if there was none in the first half of the time, one is made then.)
     """
 
-    every: int | None = None
-    save_every: int = 100
-    patience: int | None = None
+    every: Count | None = None
+    save_every: Count = 100
+    patience: Count | None = None
     monitor: str = "val_loss"
     mode: Literal["min", "max"] = "min"
     keep: Literal["best and last", "last"] = "best and last"
-    minutes: float | None = None
+    minutes: Annotated[float, ABOVE_0] | None = None
 
     def __post_init__(self):
         check_fields(self)

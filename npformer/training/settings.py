@@ -17,14 +17,15 @@ class TrainingSettings:
     seed : int
         Seed of the initial parameters and of dropout.
     label_smoothing : float
+        Share of each target that is spread over all tokens.
     consistency : float
         Weight α of R-Drop: if not 0, each sentence passes through the model twice, with different
         dropout, and the loss penalises differences between the two predictions (see
         ``paired_cross_entropy``).
     clip_norm : float, optional
-        Gradients with a larger global norm are multiplied by clip_norm / norm (PyTorch's
-        ``clip_grad_norm_`` divides by norm + 1e-6). The gradients of frozen parameters are not part
-        of the norm.
+        Largest global norm of a gradient. One with a larger norm is multiplied by clip_norm / norm
+        (PyTorch's ``clip_grad_norm_`` divides by norm + 1e-6). The gradients of frozen parameters
+        are not part of the norm.
     frozen : sequence of str
         Paths of parameters that are never updated, such as "encoder" or "decoder.0.attention". A
         path includes all parameters below it.
@@ -33,7 +34,8 @@ class TrainingSettings:
         moments are float32. (On a GPU batches are padded to multiples of 8, so dropout draws other
         bits than on a CPU.)
     n_shards : int, optional
-        Number of parts of a batch that are computed in parallel by the threads of all ranks. The
+        Number of parts of a batch; the same number computes the same on any number of ranks; if not
+        given, about one per thread. They are computed in parallel by the threads of all ranks. The
         default is one for each thread of each rank, or fewer if the step is too small. The same
         number gives bitwise identical results on any number of threads, and if it is 2 or more, of
         ranks (``docs/guides/same-bits.md``); another draws other dropout bits and rounds

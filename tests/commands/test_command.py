@@ -303,9 +303,9 @@ def test_values_that_make_no_sense():
     not_taken("expected", arguments.positive, "1" * 20)
     not_taken("expected", natural, -1)
     not_taken("expected", natural, "9" * 5000)
-    not_taken("expected", arguments.in_range("beam_size"), 10**11)
-    not_taken("expected", arguments.in_range("max_len"), 10**12)
-    not_taken("expected", arguments.in_range("weight_decay"), "nan")
+    for name, value in (("beam_size", 10**11), ("max_len", 10**12)):
+        not_taken("expected at most", arguments.in_range("AT_LEAST_1", name), value)
+    not_taken("expected", arguments.in_range("NOT_NEGATIVE"), "nan")
     not_taken("expected", above_zero, "one")
     not_taken("expected", arguments.utf_8, "for\udceat")
 

@@ -1,4 +1,4 @@
-"""One table has the types and ranges of all options: ``npformer.operations.options``."""
+"""The types and ranges of all options: ``npformer.operations.options``."""
 
 from dataclasses import fields
 from functools import partial
@@ -17,23 +17,24 @@ from npformer import (
     Transformer,
     reference,
 )
-from npformer.operations.options import OPTIONS, check_option
+from npformer.operations.options import OPTIONS, check_option, option_of
 from npformer.operations.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.reference import Ops
-from npformer.text import CopyTask, TranslationSettings
+from npformer.text import CopyTask, LanguageSettings, TranslationSettings
+from npformer.training.loop import LoopSettings
 from npformer.training.schedules import inverse_sqrt, noam
 
 SETTINGS = [SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder]
-SETTINGS += [Transformer, CopyTask, TranslationSettings]
+SETTINGS += [Transformer, CopyTask, TranslationSettings, LanguageSettings, LoopSettings]
 SETTINGS += [AttentionSettings, LayerSettings, Rotary]
 NUMBERS = {kind: kind for kind in (int, float)} | {kind | None: kind for kind in (int, float)}
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_every_number_of_settings_is_in_the_table(settings):
+def test_every_number_of_settings_has_a_range(settings):
     for field in fields(settings):
         if field.type in NUMBERS:
-            assert OPTIONS[field.name].kind is NUMBERS[field.type], field.name
+            assert option_of(field.name, field.type), field.name
 
 
 def test_operations_and_the_table_agree_on_types():

@@ -14,7 +14,7 @@ from refusals import refuses
 
 from npformer import ByteNet
 from npformer.models import describe
-from npformer.operations.options import AT_LEAST_1, OPTIONS
+from npformer.operations.options import AT_LEAST_1, option_of
 from npformer.text import TranslationRun, TranslationSettings
 from npformer.text.settings import PRESETS
 
@@ -25,8 +25,8 @@ CHOICES = {
     if get_origin(field.type) is Literal
 }
 TEXTS = ("data", "src", "tgt", "preset")
-COUNTED = AT_LEAST_1, OPTIONS["vocab_size"]
-COUNTS = [name for name in FIELDS if name not in CHOICES and OPTIONS.get(name) in COUNTED]
+RANGES = {field.name: option_of(field.name, field.type) for field in fields(TranslationSettings)}
+COUNTS = [name for name, of in RANGES.items() if of in (AT_LEAST_1, RANGES["vocab_size"])]
 RATES = ("dropout", "inner_dropout", "label_smoothing")
 OF_TYPE = [  # a value of another type for each field
     *((name, 3, "a int, expected a str") for name in TEXTS),
@@ -44,7 +44,7 @@ OF_RANGE = [
 ]
 for name in ("seed", *COUNTS):
     OF_TYPE += [(name, 3.0, "a float, expected an int"), (name, True, "a bool, expected an int")]
-OF_RANGE += [(name, 0, f"expected {OPTIONS[name].expected}") for name in COUNTS]
+OF_RANGE += [(name, 0, f"expected {RANGES[name].expected}") for name in COUNTS]
 for name in ("lr", "consistency", "clip_norm", *RATES):
     OF_TYPE += [
         (name, "0.1", "a str, expected a number"),

@@ -63,14 +63,6 @@ def main(
         seed of parameters, data and dropout
     steps
         training steps (default: 1200 of quick, 400 of annotated)
-    d_model
-        width D
-    n_heads
-        heads H
-    n_layers
-        layers N of the encoder, and of the decoder
-    d_ff
-        feed-forward width F
     precision
         of the steps, on a GPU
     out : DIR

@@ -31,8 +31,6 @@ CALLED_HERE = {
     "--learning-rate": "--lr",
     "--device": "--backend",
 }
-# A training needs a largest rate above 0, which an optimizer does not: "lr" may be 0.
-RANGES = {"lr": "peak"}
 # As in "max_len=60". It is a heuristic on text: where it misses, a message stays as the library has
 # it, with the name of the argument in place of the option.
 NAME_AND_VALUE = re.compile(r"(?<![\w./(-])([a-z]\w*)=([^\s,;:)]*[^\s,;:.)])")
@@ -172,16 +170,16 @@ def shown_as_written(docstring):
     return {"description": text, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
-def in_range(name, at_most=None):
-    """The type of an argument that is a number in a range: that of an option of npformer, or one
-    without an option, such as AT_LEAST_1.
+def in_range(option, name="", at_most=None):
+    """The type of an argument that is a number in the range of an ``Option`` of npformer, which may
+    be given by its name in ``operations.options``, such as AT_LEAST_1.
     """
 
     def parse(text):
         from npformer.operations import options  # here, as it needs NumPy
 
-        of_option = RANGES.get(name, name)
-        kind, fits, expected = options.OPTIONS.get(of_option) or getattr(options, of_option)
+        range_of = getattr(options, option) if isinstance(option, str) else option
+        kind, fits, expected = range_of
         try:
             value = kind(text)
         except ValueError:

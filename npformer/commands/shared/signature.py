@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from npformer.commands.shared.arguments import (
     UsageError,
@@ -50,8 +50,8 @@ Positive = Annotated[int, Reading(type=positive, metavar="N")]
 Text = Annotated[str, Reading(type=utf_8, metavar="TEXT")]
 Words = Annotated[str, Reading(type=words, metavar="TEXT")]
 
-# An entry of the section of a docstring: a name, what the help calls its value, the meaning.
-ENTRY = re.compile(r"^(\w+)(?: : (\S+))?\n((?: .*(?:\n|$))+)", re.MULTILINE)
+# An entry of the section of a docstring: names, a type or what the help calls a value, the meaning.
+ENTRY = re.compile(r"^(\w[\w, ]*?)(?: : (.+))?\n((?: .*(?:\n|$))+)", re.MULTILINE)
 METAVARS = {int: "N", float: "X"}
 NOT_GIVEN = inspect.Parameter.empty  # where a parameter has no default
 
@@ -122,7 +122,8 @@ class Fields(Record):
     Parameters
     ----------
     settings : type
-        A dataclass, whose docstring says of a field what the help does, unless the function does.
+        A dataclass, whose docstring says of a field what the help does, in the first sentence,
+        unless the function does.
     names : str
         Which of its fields.
     defaults : dict
@@ -147,7 +148,9 @@ class Fields(Record):
     def add_to(self, parser, meanings):
         """Add the options. The parser has no default for them, so that it tells what was typed."""
         group = parser.add_argument_group(self.title) if self.title else parser
-        super().add_to(group, meanings)
+        of_settings = {name: {"help": in_short(text)} for name, _, text in entries_in(self.owner)}
+        for part in self.parts.values():
+            part.add_to(group, of_settings | meanings)
         parser.set_defaults(**dict.fromkeys(self.parts))
 
     def value_in(self, options):
@@ -194,16 +197,16 @@ def details_of(name, hint):
     """The settings of ``add_argument`` that follow from the name and the type hint of a
     parameter.
     """
-    from npformer.operations.options import OPTIONS  # here, as it needs NumPy
+    from npformer.operations.options import Option, option_of  # here, as it needs NumPy
 
     kinds = get_args(hint)
     origin = get_origin(hint)
-    if NoneType in kinds:  # X | None
+    if origin in (Union, UnionType):  # X | None; of several types, the first is typed
         return details_of(name, kinds[0])
     if origin is Annotated:
         details = details_of(name, kinds[0])
-        for reading in hint.__metadata__:
-            details |= reading.settings
+        for each in hint.__metadata__:
+            details |= of_number(each, name) if isinstance(each, Option) else each.settings
         return details
     if origin is Sequence:
         return details_of(name, kinds[0]) | {"nargs": "*"}
@@ -213,20 +216,46 @@ def details_of(name, hint):
         return {"action": "store_true"}
     if hint is Path:
         return {"type": named_path}
-    if name in OPTIONS:
-        return {"type": in_range(name), "metavar": METAVARS[OPTIONS[name].kind]}
-    return {"type": hint}
+    option = option_of(name, hint)
+    return of_number(option, name) if option else {"type": hint}
+
+
+def of_number(option, name):
+    """The settings of ``add_argument`` for a number in the range of an ``Option``."""
+    return {"type": in_range(option, name), "metavar": METAVARS[option.kind]}
 
 
 def meanings_in(owner):
-    """What the docstring of a function, or of a record and its bases, says of each parameter, as
-    settings of ``add_argument``. With -OO there are no docstrings, and the help has no meanings.
+    """What the docstring of a command, or of a record of its options, says of each parameter, as
+    settings of ``add_argument``.
     """
     meanings = {}
+    for name, metavar, text in entries_in(owner):
+        meanings[name] = {"help": text}
+        if metavar:
+            meanings[name]["metavar"] = metavar
+    return meanings
+
+
+def entries_in(owner):
+    """Yield the name, the type and the meaning of each parameter that the docstring of a function
+    has, or of a class after those of its bases. With -OO there are none.
+    """
     for each in reversed(inspect.getmro(owner) if inspect.isclass(owner) else [owner]):
         _, _, section = inspect.cleandoc(each.__doc__ or "").partition("Parameters\n----------\n")
-        for name, metavar, text in ENTRY.findall(section):
-            meanings[name] = {"help": " ".join(text.split())}
-            if metavar:
-                meanings[name]["metavar"] = metavar
-    return meanings
+        for names, kind, text in ENTRY.findall(section):
+            meaning = " ".join(text.split())
+            if not meaning.startswith("As of"):  # what the base says stands
+                for name in names.split(", "):
+                    yield name, kind, meaning
+
+
+def in_short(text):
+    """The first sentence of what a docstring of the library says, as the help says it.
+
+    >>> in_short("Width D (of ``x``). It is 8 or more.")
+    'width D'
+    """
+    sentence, _, _ = re.sub(r" \([^)]*\)|``", "", text).partition(". ")
+    is_word = sentence[1:2].islower() or sentence[1:2] == " "
+    return (sentence[0].lower() + sentence[1:] if is_word else sentence).rstrip(".")
