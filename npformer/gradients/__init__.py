@@ -137,44 +137,18 @@ tolerance 1e-13): at [0] the backward gives 1.8101675 and the complex step -1.81
     if len(names) != len(args):
         raise ValueError(f"{len(names)} names for {len(args)} args, expected equally many")
 
-    y = f(*args)
-    if isinstance(y, (tuple, list)):
-        problem = f"f returns a {type(y).__name__} of {len(y)}"
-        raise TypeError(f"{problem}, expected one array: try lambda *x: f(*x)[0]")
-    y = np.asarray(y)
-    dy = cotangent(y.shape, seed)
+    dy = cotangent(_shape_of_result(f, args), seed)
     gradients = _gradients(f_backward, dy, args, names)
-
     entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
-    n_checked = {}
-    for i, name in enumerate(names):
-        n_checked[name] = (len(entries[i]), gradients[i].size)
-    errors = GradientErrors(n_checked)
-    methods = {
-        "complex step": (complex_step, COMPLEX_STEP, complex_tolerance),
-        "central differences": (central_differences, CENTRAL_STEP, central_tolerance),
-    }
-    for method, (derivative, step, tolerance) in methods.items():
-        if tolerance is None:
-            continue
-        numeric = [derivative(f, args, i, dy, some) for i, some in enumerate(entries)]
-        floor = 1e-3 * max((np.abs(x).max(initial=0) for x in numeric), default=0)
-        for i, name in enumerate(names):
-            gradient = gradients[i].reshape(-1)[entries[i]]
-            comparison = Comparison(name, gradient, numeric[i], method)
-            relative = comparison.errors(floor)
-            error = float(relative.max(initial=0))
-            errors[name][method] = error
-            allowed = tolerance
-            if tolerance < error <= MOST_OF_TOLERANCE * tolerance:
-                for divisor in (3, 5, 7):  # that of one step may be 0 by chance
-                    again = derivative(f, args, i, dy, entries[i], step / divisor)
-                    rounding = comparison._replace(gradient=again).errors(floor).max()
-                    allowed = max(allowed, MOST_OF_ROUNDING * rounding)
-            if error > allowed:
-                worst = entries[i][relative.argmax()]
-                place = [int(k) for k in np.unravel_index(worst, gradients[i].shape)]
-                raise _wrong(comparison, relative, tolerance, place)
+    check = Check(f, args, names, dy, gradients, entries)
+    errors = GradientErrors(check.n_checked)
+    for method in (
+        Method("complex step", complex_step, COMPLEX_STEP, complex_tolerance),
+        Method("central differences", central_differences, CENTRAL_STEP, central_tolerance),
+    ):
+        if method.tolerance is not None:
+            for name, error in check.errors_by(method).items():
+                errors[name][method.name] = error
     return errors
 
 
@@ -268,36 +242,106 @@ def _sampled(gradient, sample, seed):
     return np.sort(np.append(others, largest))
 
 
-class Comparison(NamedTuple):
-    """A gradient at some entries, and what a numerical method has in its place."""
+class Method(NamedTuple):
+    """A numerical method that computes a derivative."""
 
-    name: str  # of the argument
-    gradient: Array
-    numeric: Array
-    method: str
-
-    def errors(self, floor):
-        """The errors, relative to the largest entry or to the floor; that of NaN is infinite."""
-        scale = max(np.abs(self.numeric).max(initial=0), floor) or 1.0
-        errors = np.abs(self.gradient - self.numeric) / scale
-        return np.where(np.isnan(errors), np.inf, errors)
+    name: str
+    derivative: Callable  # ``complex_step`` or ``central_differences``
+    step: float
+    tolerance: float | None  # of relative errors
 
 
-def _wrong(comparison, errors, tolerance, place):
-    """The error of a gradient that is wrong, with the entry that is wrong most."""
-    name, gradient, numeric, method = comparison
-    worst = errors.argmax()
-    digits = ".8g"
-    advice = ""
-    if errors[worst] < 1e-7:
-        digits = ".17g"
-        advice = (
-            "; so little may be rounding, which is larger near a loss of 0: check new parameters"
-        )
-    compared = f"relative; {method}, tolerance {tolerance:.0e}"
-    both = f"{gradient[worst]:{digits}} and the {method} {numeric[worst]:{digits}}"
-    problem = f"gradient of {name} is off by {errors[worst]:.2g} ({compared})"
-    return GradientError(f"{problem}: at {place} the backward gives {both}{advice}")
+class Check(NamedTuple):
+    """A function at some arguments, and the gradients that its backward pass gives there."""
+
+    f: Callable
+    args: list[Array]
+    names: list[str]
+    dy: Array
+    gradients: list[Array]
+    entries: list[Array]  # of each argument, into its flat array: those that are checked
+
+    @property
+    def n_checked(self):
+        """(number of entries that are checked, number of entries) by argument."""
+        sizes = {}
+        for name, gradient, entries in zip(self.names, self.gradients, self.entries, strict=True):
+            sizes[name] = (len(entries), gradient.size)
+        return sizes
+
+    def errors_by(self, method):
+        """The largest relative error of each argument, by its name, as a method measures it.
+
+        An error that is not allowed raises ``GradientError``.
+        """
+        largest_errors = {}
+        derivatives = [self._derivative(method, i, method.step) for i in range(len(self.args))]
+        largest = [np.abs(derivative).max(initial=0) for derivative in derivatives]
+        floor = 1e-3 * max(largest, default=0)
+        for i, name in enumerate(self.names):
+            gradient = self.gradients[i].reshape(-1)[self.entries[i]]
+            scale = max(largest[i], floor) or 1.0
+            errors = relative_errors(gradient, derivatives[i], scale)
+            error = float(errors.max(initial=0))
+            largest_errors[name] = error
+            if error <= method.tolerance:
+                continue
+            if not self._may_be_rounding(error, method, i, derivatives[i], scale):
+                raise self._wrong(method, i, derivatives[i], errors)
+        return largest_errors
+
+    def _derivative(self, method, i, step):
+        """The derivative by argument i, at the entries that are checked."""
+        return method.derivative(self.f, self.args, i, self.dy, self.entries[i], step)
+
+    def _may_be_rounding(self, error, method, i, derivative, scale):
+        """Whether an error above the tolerance is one that the rounding of ``f`` explains.
+
+        Rounding is measured by the same method with other steps.
+        """
+        if error > MOST_OF_TOLERANCE * method.tolerance:
+            return False
+        for divisor in (3, 5, 7):  # what one step shows may be 0 by chance
+            again = self._derivative(method, i, method.step / divisor)
+            rounding = relative_errors(again, derivative, scale).max()
+            if error <= MOST_OF_ROUNDING * rounding:
+                return True
+        return False
+
+    def _wrong(self, method, i, derivative, errors):
+        """The error of a gradient that is wrong, with the entry that is wrong most."""
+        worst = errors.argmax()
+        error = errors[worst]
+        entry = self.entries[i][worst]
+        place = [int(k) for k in np.unravel_index(entry, self.gradients[i].shape)]
+        digits = ".8g"
+        advice = ""
+        if error < 1e-7:
+            digits = ".17g"
+            advice = (
+                "; so little may be rounding, which is larger near a loss of 0: "
+                "check new parameters"
+            )
+        measured = f"relative; {method.name}, tolerance {method.tolerance:.0e}"
+        problem = f"gradient of {self.names[i]} is off by {error:.2g} ({measured})"
+        backward = f"the backward gives {self.gradients[i].flat[entry]:{digits}}"
+        numeric = f"the {method.name} {derivative[worst]:{digits}}"
+        return GradientError(f"{problem}: at {place} {backward} and {numeric}{advice}")
+
+
+def relative_errors(gradient, derivative, scale):
+    """The errors in units of a scale; that of NaN is infinite."""
+    errors = np.abs(gradient - derivative) / scale
+    return np.where(np.isnan(errors), np.inf, errors)
+
+
+def _shape_of_result(f, args):
+    """The shape of the array that a function returns; a tuple is an error."""
+    y = f(*args)
+    if isinstance(y, (tuple, list)):
+        problem = f"f returns a {type(y).__name__} of {len(y)}"
+        raise TypeError(f"{problem}, expected one array: try lambda *x: f(*x)[0]")
+    return np.shape(y)
 
 
 def _checked(x, i):

@@ -87,19 +87,22 @@ class Case(NamedTuple):
         """
         rng = np.random.default_rng(seed)
         sizes = {**SIZES, **self.sizes, **others}
-        for size in self.contract.sizes.values():
-            if size.table:
-                sizes[size.letters[0]] = size.table[self.options[size.argument]]
         arguments: dict[str, Any] = {}
+        # A size that the contract takes from a table belongs to an option of the case; another one
+        # is an argument, or a field of one.
+        for size in self.contract.sizes.values():
+            letter = size.letters[0]
+            if size.table:
+                sizes[letter] = size.table[self.options[size.argument]]
+            else:
+                arguments[size.field or size.argument] = sizes[letter]
         for name, array in self.contract.arrays.items():
             arguments[name] = draw(array, sizes, rng)
-        for size in self.contract.sizes.values():
-            if not size.table:
-                arguments[size.field or size.argument] = sizes[size.letters[0]]
         for name, value in self.options.items():
             arguments[name] = value.draw(rng, sizes) if isinstance(value, Drawn) else value
+        # A record of options is made of those arguments that are its fields.
         for name, parameter in self.forward.record.parameters.items():
-            if is_dataclass(parameter.annotation):  # whose fields stand among the arguments
+            if is_dataclass(parameter.annotation):
                 record: Any = parameter.annotation
                 names = {field.name for field in fields(record)} & arguments.keys()
                 arguments[name] = record(**{field: arguments[field] for field in names})
