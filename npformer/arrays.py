@@ -39,7 +39,7 @@ def has_own_rules(cls):
     Operations would ignore these rules: a kernel reads what is masked, too. A ``numpy.memmap`` has
     none.
     """
-    if not issubclass(cls, np.ndarray):
+    if cls is np.ndarray or not issubclass(cls, np.ndarray):
         return False
     rules = ("__mul__", "__array_ufunc__", "__array_function__")
     return any(getattr(cls, rule) is not getattr(np.ndarray, rule) for rule in rules)

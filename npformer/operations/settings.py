@@ -132,17 +132,20 @@ class AttentionOptions:
     def __post_init__(self):
         check_fields(self)
 
-    @property
+    @cached_property
     def keywords(self) -> dict[str, Any]:
-        """The options by name, for ``attention``, which has them as keywords."""
+        """The options by name, for ``attention``, which has them as keywords: ``**`` copies them.
+
+        They are made once, as are those below: whoever wants others makes a dict of their own.
+        """
         return {name: getattr(self, name) for name in OF_ATTENTION}
 
-    @property
+    @cached_property
     def keywords_of_scores(self) -> dict[str, Any]:
         """Those without dropout, for what makes scores or whole weights."""
         return {name: value for name, value in self.keywords.items() if name != "dropout_rate"}
 
-    @property
+    @cached_property
     def keywords_of_backward(self) -> dict[str, Any]:
         """Those that the backward pass needs: a key that ``causal`` hides has weight 0."""
         return {name: value for name, value in self.keywords.items() if name != "causal"}
