@@ -3,7 +3,16 @@
 from npformer import tree
 from npformer.layers.decoding import decode_layer
 from npformer.operations.explain import explained_hook
-from npformer.quantized import dequantized
+from npformer.quantized import dequantized, is_quantized
+from npformer.runtime.threads import FEW_ROWS
+
+
+def takes_integers(params, n_rows):
+    """Whether so many rows are better multiplied by 8-bit integers than by the floats of them.
+
+    A backend's functions for few rows read integers as they are.
+    """
+    return n_rows <= FEW_ROWS and is_quantized(params)
 
 
 class FewRowsLinear:

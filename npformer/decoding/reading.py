@@ -12,12 +12,12 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import Array
-from npformer.decoding.few_rows import StackStep
+from npformer.decoding.few_rows import StackStep, takes_integers
 from npformer.layers.cache import BlockCache, KeyValueCache
 from npformer.layers.decoding import decode_layer, newest_heads
 from npformer.layers.sublayer import norm_before
 from npformer.operations.host import n_slices
-from npformer.quantized import dequantized, is_quantized
+from npformer.quantized import dequantized
 from npformer.runtime.threads import FEW_ROWS, in_order
 
 READ_AT_ONCE = 1024  # positions of a text
@@ -42,7 +42,7 @@ def read(texts):
     n_new = n - texts.first
     n_rows = B * n_new
     has_window = stack.settings.attention.window is not None
-    if stack.kernel and is_quantized(stack.layers[0]) and n_rows <= FEW_ROWS and not has_window:
+    if stack.kernel and takes_integers(stack.layers[0], n_rows) and not has_window:
         device.run_rows(lambda _: _read_in_a_step(texts), 1)
     elif B > 1 or n_rows <= FEW_ROWS:
         positions = slice(texts.first, n)

@@ -62,6 +62,9 @@ def checked_request(model, src, bos_id, eos_id, max_len, min_len, slide=None):
     eos_ids = _end_tokens(model, eos_id)
     min_len = check_option("min_len", min_len)
     limits = _limits(model, max_len, min_len, room, slide)
+    if not slide:
+        has_option = is_language_model and slide is not None
+        _check_room(model, limits, room, "; slide=True goes on" if has_option else "")
     return Request(model, sources, first_tokens, eos_ids, limits, min_len)
 
 
@@ -110,10 +113,7 @@ def _limits(model, max_len, min_len, room, slide):
             raise ValueError(f"max_len={limit}, expected at most {LARGEST}")
         if limit < min_len:
             raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
-    limits = np.broadcast_to(limits, room.shape)
-    if not slide:
-        _check_room(model, limits, room, can_slide=slide is not None and hasattr(model, "start"))
-    return limits.astype(np.int64)
+    return np.broadcast_to(limits, room.shape).astype(np.int64)
 
 
 def _limit_of_each(max_len, shape):
@@ -126,8 +126,8 @@ def _limit_of_each(max_len, shape):
     return limits
 
 
-def _check_room(model, limits, room, can_slide):
-    """Raise an error if a row may become longer than its context."""
+def _check_room(model, limits, room, advice):
+    """Raise an error, which ends with the advice, if a row may become longer than its context."""
     too_long = np.flatnonzero(limits > room)
     if not too_long.size:
         return
@@ -137,6 +137,4 @@ def _check_room(model, limits, room, can_slide):
     if n_prompt > 1:
         prompt = f"the prompt of {n_prompt} tokens"
         why = f"as the model's max_len={model.max_len} has to hold {prompt}, too"
-    if can_slide:
-        why += "; slide=True goes on"
-    raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}")
+    raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{advice}")

@@ -1,7 +1,5 @@
 """Step-by-step decoding, token by token, with a cache of what was computed for earlier ones."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from npformer.arrays import beside, on_host
@@ -18,11 +16,9 @@ class StepwiseDecoder:
     What is computed for a token is written once to a cache of max_len · max_rows entries and stays
     in its place; for each row the decoder keeps the indices of the entries of its own past.
 
-    A subclass adds ``_newest(tokens, t, part)``: the decoder's output (R, D) for the newest tokens
-    of some rows.
+    A subclass adds ``_newest``.
     """
 
-    _newest: Callable
     side = "target"  # whose table has the embeddings
 
     def __init__(self, model, ops, params, n_sources, max_rows, max_len):
@@ -37,9 +33,12 @@ class StepwiseDecoder:
         self.to_logits = FewRowsLinear(self.ops, *output, max_rows, max_len)
         self.max_rows = max_rows
         self.max_len = max_len
-        self.sources = np.arange(n_sources)  # the source of each row
-        # Indices in the cache of the tokens of each row.
-        self.at = np.empty((n_sources, 0), np.int64)
+        self._begin_with(np.empty((n_sources, 0), np.int64))
+
+    def _begin_with(self, at):
+        """Let there be a row for each source, and no step yet."""
+        self.at = at  # the entries of the cache that each row has: (rows, n)
+        self.sources = np.arange(len(at))  # the source of each row
         self.n_steps = 0
 
     def step(self, tokens, parents, then=None):
@@ -79,6 +78,10 @@ class StepwiseDecoder:
         if isinstance(results[0], tuple):
             return tuple(_joined(parts) for parts in zip(*results, strict=True))
         return _joined(results)
+
+    def _newest(self, tokens, t, part):
+        """The decoder's output (R, D) for the newest tokens of a part of the rows, in step t."""
+        raise NotImplementedError
 
     def _append(self, tokens, parents):
         """Give the newest token of each row an entry of the cache: ``max_rows`` are of a step."""

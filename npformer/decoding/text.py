@@ -45,11 +45,9 @@ class LanguageDecoder(StepwiseDecoder):
         # Prompts are aligned at their ends, so that the latest positions of all rows are side by
         # side.
         column = np.arange(n) - (n - lengths[:, None])
-        self.at = np.arange(B)[:, None] * n + np.maximum(column, 0)
+        self._begin_with(np.arange(B)[:, None] * n + np.maximum(column, 0))
         # The position of the newest token of each row, from the first token on that the row sees.
         self.positions = lengths - 1
-        self.sources = np.arange(B)
-        self.n_steps = 0
         self.slide = prompts.slide and not self.model.is_endless
         # How many of the latest tokens of a row may be needed again.
         self.n_recent = self.stack.settings.attention.window or self.model.max_len

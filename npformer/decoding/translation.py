@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from npformer.decoding.few_rows import FewRowsLinear, StackStep
+from npformer.decoding.few_rows import FewRowsLinear, StackStep, takes_integers
 from npformer.decoding.stepwise import StepwiseDecoder
 from npformer.layers.cache import KeyValueCache
-from npformer.quantized import dequantized, is_quantized
-from npformer.runtime.threads import FEW_ROWS
+from npformer.quantized import dequantized
 
 
 class TranslationDecoder(StepwiseDecoder):
@@ -37,7 +36,7 @@ class TranslationDecoder(StepwiseDecoder):
 
     def _mapped(self, memory, weight, bias=None):
         """A linear map of the memory, which takes integers as they are if it has few rows."""
-        if is_quantized(weight) and len(memory) <= FEW_ROWS:
+        if takes_integers(weight, len(memory)):
             return FewRowsLinear(self.ops, weight, bias, len(memory), n_steps=1)(memory)
         return self.ops.linear(memory, dequantized(weight), bias)
 
@@ -46,9 +45,8 @@ class TranslationDecoder(StepwiseDecoder):
         at = self.beside(np.ascontiguousarray(self.at[part]))
         cache = KeyValueCache(self.kv, at, rotary=self.stack.settings.attention.rotary)
         memory = self._memory(self.sources[part])
-        y, _ = self.model.stack_output(
-            self.ops, self.tables, "decoder", self.stack(x, cache, memory)
-        )
+        x = self.stack(x, cache, memory)
+        y, _ = self.model.stack_output(self.ops, self.tables, "decoder", x)
         return y
 
     def _memory(self, sources):
