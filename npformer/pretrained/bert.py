@@ -10,7 +10,6 @@ from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import (
     check_supported,
-    parse_rules,
     parse_settings,
     parse_table,
     warned_unless,
@@ -27,8 +26,6 @@ TASKS: dict[str, dict] = {
 REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
 TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # which config.json need not say
 POSITION_TABLE = "embeddings.position_embeddings.weight"
-TASK_KEYS = parse_rules("read id2label num_labels problem_type tie_word_embeddings pooling")
-
 BERT_SETTINGS = """
     n_types        type_vocab_size               2
     eps            layer_norm_eps                1e-12
@@ -47,6 +44,20 @@ OF_ALL = f"""
     n_inputs          =  null
 
     =  position_embedding_type  "absolute"
+
+    task            -
+    n_outputs       -
+    labels          -
+    pooling         -
+    after_pooling   -
+    pooler          -
+    tie_embeddings  -
+    read  id2label num_labels problem_type pooling
+    """
+# Sizes of the pooler of Google's program, which the library transformers does not read, either.
+OF_GOOGLE = """
+    harmless  directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    harmless  pooler_size_per_head pooler_type
     """
 
 
@@ -74,21 +85,7 @@ class Bert(Family):
         after_pooling.{}               after_pooling.{}
         output                         classifier
         """)
-    settings, defaults, constants, supported = parse_settings(SIZES, BERT_SETTINGS, OF_ALL)
-    extra_settings = (
-        "task",
-        "n_outputs",
-        "labels",
-        "pooling",
-        "after_pooling",
-        "pooler",
-        "tie_embeddings",
-    )
-    # Sizes of the pooler of Google's program, which the library transformers does not read, either.
-    other_keys = TASK_KEYS | parse_rules("""
-        harmless  directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-        harmless  pooler_size_per_head pooler_type
-        """)
+    settings = parse_settings(SIZES, BERT_SETTINGS, OF_ALL, OF_GOOGLE)
     prefix = "bert."
     heads: tuple[str, ...] = ("cls", "classifier")
     # The modules of the output that predicts words, and of its bias, which has two names; those of
@@ -183,7 +180,7 @@ class Bert(Family):
 
     def extra_keys_for(self, model):
         """The class of theirs, and what belongs to it."""
-        if "n_types" in self.settings and not model.n_types:
+        if "n_types" in self.settings.keys and not model.n_types:
             raise ValueError("n_types=0, expected at least 1")
         keys = {"architectures": [self.class_of(model)]}
         keys["tie_word_embeddings"] = model.tie_embeddings or model.task != "words"
@@ -260,10 +257,11 @@ class Roberta(Bert):
     name, title = "roberta", "Roberta"
     names = Bert.names | {"words.hidden": "lm_head.dense", "words.norm": "lm_head.layer_norm"}
     names_of_classifier = {"pooler": "classifier.dense", "output": "classifier.out_proj"}
-    settings, defaults, constants, supported = parse_settings(
+    settings = parse_settings(
         SIZES,
         BERT_SETTINGS,
         OF_ALL,
+        OF_GOOGLE,
         """
         -                  pad_token_id  1
         counted_positions  =             true
@@ -281,7 +279,7 @@ class Roberta(Bert):
         positions = renamed.get(POSITION_TABLE)
         if positions is not None:
             numbers = positions.numbers()
-            pad_id = config.get("pad_token_id", self.defaults["pad_token_id"])
+            pad_id = config.get("pad_token_id", self.settings.defaults["pad_token_id"])
             last = len(numbers) - 2  # which leaves one position
             pad_id = check_int("pad_token_id", pad_id, at_least=0, at_most=last)
             renamed[POSITION_TABLE] = positions.take(numbers[pad_id + 1 :])
@@ -298,7 +296,7 @@ class Roberta(Bert):
         """Our settings; the length is that of all rows of the table without those of no token."""
         settings = super().settings_of(config, tensors, instead)
         if POSITION_TABLE in tensors and "max_len" not in instead:
-            key = self.settings["max_len"]
+            key = self.settings.keys["max_len"]
             length = tensors[POSITION_TABLE].shape[0]
             n_rows = length + settings["pad_id"] + 1
             if check_int(key, config[key]) != n_rows:
@@ -346,7 +344,8 @@ class DistilBert(Bert):
         after_pooling.{}               after_pooling.{}
         output                         classifier
         """)
-    settings, defaults, constants, supported = parse_settings(
+    # The table of positions is stored, however it was made (sinusoidal_pos_embds).
+    settings = parse_settings(
         """
         vocab          vocab_size
         d_model        dim
@@ -364,10 +363,10 @@ class DistilBert(Bert):
         n_types            =  0
         eps                =  1e-12
         pooler_activation  =  "relu"
+
+        harmless  sinusoidal_pos_embds tie_weights_
         """,
     )
-    # The table of positions is stored, however it was made.
-    other_keys = TASK_KEYS | parse_rules("harmless sinusoidal_pos_embds tie_weights_")
     prefix = "distilbert."
     heads = ("vocab_", "pre_classifier", "classifier")
     output_of_words, bias_of_words = "vocab_projector", "vocab_projector.bias"

@@ -1,4 +1,9 @@
-"""The families of models whose files are read and written."""
+"""The families of models whose files are read and written.
+
+Each is a class in a file of its own, or beside the one that it resembles: what its parameters are
+called (``names``), what its config.json says (``settings``), and, as methods, what no table can
+say. To add one is to write the class and to name it in ``CLASSES``.
+"""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """What config.json says of the models of a family: tables, read in both directions."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from typing import Any
 
 from npformer.checks import shown, warn
@@ -10,14 +10,14 @@ from npformer.pretrained.files import ends_in
 from npformer.pretrained.keys import (
     CONFIG_KEYS,
     Rules,
+    Settings,
     check_complete,
     check_keys,
     check_supported,
-    parse_rules,
     parse_table,
     refused_unless,
 )
-from npformer.pretrained.naming import Naming
+from npformer.pretrained.naming import Naming, check_settings
 
 # Names of theirs, and those of ours. Of several with one meaning, the last is written.
 ACTIVATIONS = parse_table("""
@@ -53,12 +53,7 @@ class Family(Naming):
     name = ""  # of the family in config.json
     # Classes of theirs that have the same parameters, the first of which ``save`` names.
     architectures: tuple[str, ...] = ()
-    settings: dict[str, str] = {}  # ours, and their keys in config.json
-    defaults: dict[str, Any] = {}  # what these keys mean where they are missing
-    # Settings of ours that ``extra_settings_from`` and ``extra_keys_for`` convert.
-    extra_settings: Sequence[str] = ()
-    supported: dict[str, Any] = {}  # keys of config.json that may have one value only, here
-    other_keys: Rules = {}  # what else config.json says in files of the family
+    settings: Settings  # what config.json says
     # Of these keys of config.json, which generation_config.json decides if it is there.
     of_generation: tuple[str, ...] = ()
     prefix = "model."  # in some files
@@ -69,11 +64,10 @@ class Family(Naming):
 
     def rules(self, config: dict) -> Rules:
         """What each key of config.json means, in a file of this family."""
-        table = CONFIG_KEYS | self.other_keys | refused_unless(self.supported)
-        table |= parse_rules(f"read {' '.join(self.settings.values())}")
+        table = CONFIG_KEYS | self.settings.rules
         if self.architectures:
             table |= refused_unless({"architectures": tuple([name] for name in self.architectures)})
-        return table | self.extra_rules(self.defaults | config)
+        return table | self.extra_rules(self.settings.defaults | config)
 
     def extra_rules(self, config: dict) -> Rules:
         """What of this depends on other keys."""
@@ -85,15 +79,16 @@ class Family(Naming):
         A key may be missing if its setting is one of those that are given ``instead``.
         """
         check_keys(config, self.rules(config), "config.json")
-        config = self.defaults | config
-        needed = [key for ours, key in self.settings.items() if ours not in instead]
+        table = self.settings
+        config = table.defaults | config
+        needed = [key for ours, key in table.keys.items() if ours not in instead]
         check_complete(config, needed, "config.json")
-        settings: dict[str, Any] = {ours: config.get(key) for ours, key in self.settings.items()}
+        settings: dict[str, Any] = {ours: config.get(key) for ours, key in table.keys.items()}
         if "activation" in settings:
             theirs = settings["activation"]
-            check_supported(self.settings["activation"], theirs, ACTIVATIONS)
+            check_supported(table.keys["activation"], theirs, ACTIVATIONS)
             settings["activation"] = ACTIVATIONS[theirs]
-        return self.constants | settings | self.extra_settings_from(config, tensors)
+        return table.constants | settings | self.extra_settings_from(config, tensors)
 
     def extra_settings_from(self, config: dict, tensors: dict) -> dict:
         """Settings of ours that are no single keys of config.json."""
@@ -101,12 +96,13 @@ class Family(Naming):
 
     def config_of(self, model) -> dict:
         """What config.json says of a model of ours, which has to be of this family."""
-        self.check_settings(model, {*self.settings, *self.extra_settings})
+        table = self.settings
+        check_settings(model, table.constants, {*table.keys, *table.converted})
         if model.has_final_norm != (model.norm == "pre"):
             raise ValueError(f"final_norm={model.final_norm}, expected None")
         config = {"model_type": self.name, "architectures": [*self.architectures[:1]]}
-        config |= self.supported
-        for ours, key in self.settings.items():
+        config |= table.supported
+        for ours, key in table.keys.items():
             config[key] = value_for_others(model, ours)
         return config | self.extra_keys_for(model)
 

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019)."""
 
 from npformer.pretrained.family import LIKE_2017, LanguageFamily
-from npformer.pretrained.keys import parse_rules, parse_settings, parse_table, warned_unless
+from npformer.pretrained.keys import parse_settings, parse_table, warned_unless
 
 
 class GPT2(LanguageFamily):
@@ -23,7 +23,7 @@ class GPT2(LanguageFamily):
         layers.norm                    ln_f
         output                         lm_head
         """)
-    settings, defaults, constants, supported = parse_settings(
+    settings = parse_settings(
         LIKE_2017,
         """
         vocab           vocab_size
@@ -45,12 +45,11 @@ class GPT2(LanguageFamily):
 
         =  scale_attn_weights               true
         =  scale_attn_by_inverse_layer_idx  false
-        """,
-    )
-    other_keys = parse_rules("""
+
         harmless  n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout
         harmless  summary_proj_to_labels summary_type summary_use_proj
-        """)
+        """,
+    )
     prefix = "transformer."
     unneeded = r".*\.attn\.(masked_)?bias"  # constants that older files hold
     has_linear_transposed = False

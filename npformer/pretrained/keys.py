@@ -85,43 +85,60 @@ def parse_table(text: str) -> dict[str, str]:
 
 
 class Settings(NamedTuple):
-    """What config.json says of the models of a family."""
+    """What config.json says of the models of a family: all that is no name of a parameter."""
 
     keys: dict[str, str]  # settings of ours, and the keys of theirs
-    defaults: dict[str, Any]  # what keys of theirs mean where they are missing
+    converted: set[str]  # settings that the code of the family makes of several keys
     constants: dict[str, Any]  # settings that all models have
-    supported: dict[str, Any]  # keys of theirs that may have one value only
+    defaults: dict[str, Any]  # what keys of theirs mean where they are missing
+    supported: dict[str, Any]  # keys of theirs that always have this value
+    rules: Rules  # of all these keys, and of those that change no setting
 
 
 def parse_settings(*tables: str) -> Settings:
     r"""What tables say of settings of ours, keys of theirs, and values in JSON.
 
-    A line has a setting and its key, and then the value that the key means where it is missing; the
-    setting is "-" if no single one has the value of the key. With "=" in place of the key, all
-    models have the setting. With "=" in place of the setting, the key may have this value only. A
-    later line for a setting takes the place of an earlier one.
+    A line has a setting and its key, and then the value that the key means where it is missing::
 
-    >>> keys, defaults, constants, supported = parse_settings("vocab n\nd_ff m null\neps = 0.1")
-    >>> keys, defaults, constants
+        eps     layer_norm_eps  1e-5
+        rotary  -                      no single key: the code of the family makes it
+        -       rope_theta      1e4    no single setting: the code of the family reads it
+        norm    =               "pre"  no key: all models have this value
+        =       hidden_act      "silu" no setting: all files have this value, or are refused
+
+    A later line for a setting or a key takes the place of an earlier one. Lines as those of
+    ``parse_rules``, "harmless use_cache", say what other keys mean.
+
+    >>> settings = parse_settings("vocab n\nd_ff m null\neps = 0.1\nharmless use_cache")
+    >>> settings.keys, settings.defaults, settings.constants
     ({'vocab': 'n', 'd_ff': 'm'}, {'m': None}, {'eps': 0.1})
+    >>> settings.rules["use_cache"].kind
+    'harmless'
     """
-    settings = Settings({}, {}, {}, {})
+    settings = Settings({}, set(), {}, {}, {}, {})
     lines = "\n".join(tables).splitlines()
     for line in filter(str.strip, lines):
         ours, key, *values = line.split()
+        if ours in (*SILENT, *WITH_VALUES):
+            settings.rules.update(parse_rules(line))
+            continue
         value = json.loads(values[0]) if values else None
         if ours == "=":
             settings.supported[key] = value
+            settings.rules.update(refused_unless({key: value}))
             continue
         settings.keys.pop(ours, None)
         settings.constants.pop(ours, None)
         if key == "=":
             settings.constants[ours] = value
-            continue
-        if ours != "-":
-            settings.keys[ours] = key
-        if values:
-            settings.defaults[key] = value
+        elif key == "-":
+            settings.converted.add(ours)
+        else:
+            settings.rules[key] = Rule("read")
+            if ours != "-":
+                settings.keys[ours] = key
+            if values:
+                settings.defaults[key] = value
     return settings
 
 
@@ -254,8 +271,10 @@ CONFIG_KEYS = GENERATION_KEYS | parse_rules("""
     warned    prefix  ""
     """)
 
-WHOLE_HEADS_KEYS = parse_rules("refused partial_rotary_factor 1.0")
-ROPE_KEYS = WHOLE_HEADS_KEYS | parse_rules("read rope_type type rope_theta factor")
+ROPE_KEYS = parse_rules("""
+    read     rope_type type rope_theta factor
+    refused  partial_rotary_factor  1.0
+    """)
 INDEX_KEYS = parse_rules("""
     read      weight_map
     harmless  metadata

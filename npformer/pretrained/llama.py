@@ -5,7 +5,6 @@ from npformer.operations.settings import Rotary
 from npformer.pretrained.family import SIZES, LanguageFamily
 from npformer.pretrained.keys import (
     ROPE_KEYS,
-    WHOLE_HEADS_KEYS,
     check_complete,
     check_keys,
     check_supported,
@@ -35,6 +34,7 @@ LLAMA_SETTINGS = """
     bias            attention_bias       false
     tie_embeddings  tie_word_embeddings  false
     pad_id          pad_token_id         null
+    rotary          -
     -               rope_theta           10000.0
 
     positions         =  "rotary"
@@ -45,6 +45,15 @@ LLAMA_SETTINGS = """
     window            =  null
 
     =  hidden_act  "silu"
+
+    read      attention_bias mlp_bias rope_scaling rope_parameters
+    harmless  pretraining_tp rope_interleaved is_llama_config
+    refused   partial_rotary_factor  1.0
+    """
+# How many layers have a window, and which, if there is one.
+NO_WINDOW = """
+    =         use_sliding_window  false
+    harmless  sliding_window max_window_layers
     """
 ROTATION = "the rotation in config.json"  # in an error
 
@@ -69,12 +78,7 @@ class Llama(LanguageFamily):
         layers.norm                    norm
         output                         lm_head
         """)
-    settings, defaults, constants, supported = parse_settings(SIZES, LLAMA_SETTINGS)
-    extra_settings = ("rotary",)
-    other_keys = WHOLE_HEADS_KEYS | parse_rules("""
-        read      attention_bias mlp_bias rope_theta rope_scaling rope_parameters
-        harmless  pretraining_tp rope_interleaved is_llama_config
-        """)
+    settings = parse_settings(SIZES, LLAMA_SETTINGS)
     unneeded = r".*\.rotary_emb\.inv_freq"
 
     def extra_rules(self, config):
@@ -108,7 +112,7 @@ class Llama(LanguageFamily):
         keys = {"rope_parameters": rope, "rope_theta": rotary.base}
         keys["num_key_value_heads"] = model.n_kv_heads or model.n_heads
         keys["head_dim"] = model.layer_settings.attention.head_width(model.d_model)
-        if "bias" in self.settings:
+        if "bias" in self.settings.keys:
             keys["mlp_bias"] = model.bias
         return keys
 
@@ -137,7 +141,7 @@ class Mistral(Llama):
     """
 
     name, architectures = "mistral", ("MistralForCausalLM", "MistralModel")
-    settings, defaults, constants, supported = parse_settings(
+    settings = parse_settings(
         SIZES,
         LLAMA_SETTINGS,
         """
@@ -154,17 +158,15 @@ class Qwen2(Llama):
     """
 
     name, architectures = "qwen2", ("Qwen2ForCausalLM", "Qwen2Model")
-    settings, defaults, constants, supported = parse_settings(
+    settings = parse_settings(
         SIZES,
         LLAMA_SETTINGS,
         """
         bias      =                   false
         qkv_bias  =                   true
-        =         use_sliding_window  false
         """,
+        NO_WINDOW,
     )
-    # How many layers have a window, and which, if there is one.
-    other_keys = Llama.other_keys | parse_rules("harmless sliding_window max_window_layers")
 
     def extra_rules(self, config):
         """All layers attend to the whole text."""
@@ -179,13 +181,13 @@ class Qwen3(Qwen2):
     """Names and settings of ``Qwen3ForCausalLM``: heads of queries and keys are normalised."""
 
     name, architectures = "qwen3", ("Qwen3ForCausalLM", "Qwen3Model")
-    settings, defaults, constants, supported = parse_settings(
+    settings = parse_settings(
         SIZES,
         LLAMA_SETTINGS,
         """
         bias     =                   false
         qk_norm  =                   true
         -        head_dim            128
-        =        use_sliding_window  false
         """,
+        NO_WINDOW,
     )

@@ -7,7 +7,6 @@ from npformer.models.transformer import Transformer
 from npformer.pretrained.family import LIKE_2017, Family
 from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import (
-    parse_rules,
     parse_settings,
     parse_table,
     refused_unless,
@@ -64,7 +63,7 @@ class Marian(Family):
         output                            lm_head
         output.bias                       final_logits_bias
         """)
-    settings, defaults, constants, supported = parse_settings(
+    settings = parse_settings(
         LIKE_2017,
         """
         d_model           d_model
@@ -92,31 +91,28 @@ class Marian(Family):
         =  add_final_layer_norm        false
         =  add_bias_logits             false
         =  static_position_embeddings  true
-        """,
-    )
-    extra_settings = (
-        "src_vocab",
-        "tgt_vocab",
-        "n_layers",
-        "tie_embeddings",
-    )
-    other_keys = parse_rules("""
-        read      vocab_size decoder_vocab_size share_encoder_decoder_embeddings
-        read      encoder_layers decoder_layers
+
+        src_vocab       -
+        tgt_vocab       -
+        n_layers        -
+        tie_embeddings  -
+
+        read      vocab_size decoder_vocab_size
         harmless  classif_dropout classifier_dropout extra_pos_embeddings
         harmless  force_bos_token_to_be_generated is_encoder_decoder num_hidden_layers
         harmless  tokenizer_class decoder_start_token_id
         warned    activation_dropout  0.0
         warned    encoder_layerdrop   0.0
         warned    decoder_layerdrop   0.0
-        """)
+        """,
+    )
     of_generation = ("forced_eos_token_id",)
     heads = ("lm_head", "final_logits_bias")
     unneeded = r"(encoder|decoder)\.embed_positions\.weight"
 
     def from_file(self, tensors, config):
         """The tensors by the names of the table, with a row for the begin token."""
-        config = self.defaults | config
+        config = self.settings.defaults | config
         renamed = super().from_file(tensors, config)
         shared = None
         if config["share_encoder_decoder_embeddings"]:

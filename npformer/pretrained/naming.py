@@ -23,10 +23,9 @@ SHARED_SETTINGS = {"dtype", "final_norm", "dropout", "inner_dropout"}
 
 
 class Naming:
-    """The names of one kind of files, and the settings that models in them may have."""
+    """The names of the parameters in one kind of files."""
 
     model: Any  # the class of npformer
-    constants: dict[str, Any] = {}  # settings that all models have
     # The path of a layer of ours, and the module of theirs that it is, or the modules whose outputs
     # lie side by side. "{}" is the number of a layer. A path of a parameter gives the name of a
     # tensor.
@@ -37,16 +36,6 @@ class Naming:
     # What to do if a file has both an embedding and an output, and its settings say that they are
     # one table.
     how_to_untie = "load(…, tie_embeddings=False) reads both"
-
-    def check_settings(self, model, expressed: set[str]) -> None:
-        """Raise if a model of ours has settings that no model in these files has.
-
-        ``expressed`` are the settings that differ between the models, as files or users say.
-        """
-        for name, value in self.constants.items():
-            if getattr(model, name) != value:
-                raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
-        check_expressed(model, {*expressed, *self.constants, *SHARED_SETTINGS})
 
     def names_of(self, model) -> dict:
         """The table of names, for a model of ours."""
@@ -74,7 +63,7 @@ class Naming:
         for path, x in tree.leaves(params):
             theirs = tensors_of_path(names, path)
             widths = [x.shape[-1] // len(theirs)] * len(theirs)
-            if ".qkv." in path and len(theirs) == 3:
+            if ".qkv." in path and len(theirs) > 1:
                 # There may be fewer heads of keys and values than of queries.
                 widths = model.layer_settings.attention.widths(model.d_model)
             parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
@@ -127,6 +116,17 @@ class Naming:
     def write(self, model, params: dict) -> dict[str, Array]:
         """The tensors of the table, of a model of ours."""
         return self.views(model, tree.map_leaves(on_host, params))
+
+
+def check_settings(model, constants: dict[str, Any], expressed: set[str]) -> None:
+    """Raise if a model of ours has settings that no model in some files has.
+
+    All models in them have the ``constants``; the settings ``expressed`` differ between them.
+    """
+    for name, value in constants.items():
+        if getattr(model, name) != value:
+            raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+    check_expressed(model, {*expressed, *constants, *SHARED_SETTINGS})
 
 
 def tensors_of_path(names: dict[str, str], path: str) -> list[str]:

@@ -10,13 +10,14 @@ from npformer.models.language_model import LanguageModel
 from npformer.models.transformer import Transformer
 from npformer.pretrained.files import Stored
 from npformer.pretrained.keys import listed, parse_table
-from npformer.pretrained.naming import Naming
+from npformer.pretrained.naming import Naming, check_settings
 from npformer.reference import sinusoidal_encoding
 
 MARK = "layers.0.self_attn.in_proj_weight"  # of a stack
 TORCH_ACTIVATIONS = ("relu", "gelu", "gelu_erf", "silu")
 SINES = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
 TORCH_POSITIONS = (*SINES, "learned", "none")  # which the program adds, or nothing
+CONSTANTS = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
 NEAR = 0.01  # the rounding of a sine in bfloat16
 # Settings of ours. Of these a state dict says what its shapes show. The others are given to
 # ``load``, as they are to nn.Transformer.
@@ -109,7 +110,6 @@ class PyTorch(Naming):
     """
 
     model = Transformer
-    constants = {"norm_type": "layer_norm", "n_kv_heads": None, "window": None, "rotary": None}
     names = parse_table("""
         encoder.norm                           encoder.norm
         encoder.{}.attention.qkv.weight        encoder.layers.{}.self_attn.in_proj_weight
@@ -254,7 +254,7 @@ class PyTorch(Naming):
             raise ValueError(
                 f"a {type(model).__name__} is no nn.Transformer, expected a Transformer"
             )
-        self.check_settings(model, EXPRESSED)
+        check_settings(model, CONSTANTS, EXPRESSED)
         if model.activation not in TORCH_ACTIVATIONS or model.positions not in TORCH_POSITIONS:
             raise ValueError(
                 f"activation={model.activation!r}, positions={model.positions!r}, "
