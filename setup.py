@@ -32,7 +32,7 @@ class WithPages(build_py):
         """Do both."""
         super().run()
         if not self.editable_mode:
-            folder = Path(self.build_lib, "npformer", "exercises", "track")  # where Page looks
+            folder = Path(self.build_lib, "npformer", "exercises", "course")  # where Page looks
             for name in ("one_page_transformer.py", "one_page_gpt.py"):
                 shutil.copy(Path("docs", name), folder)
 

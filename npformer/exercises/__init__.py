@@ -2,7 +2,7 @@
 
 Each exercise is one record: what is asked, the answer, typical mistakes with explanations, hints,
 and the inputs on which a function is compared with what is expected. A file of ``tasks`` has one;
-``tracks`` lists those that make a whole model together.
+``courses`` lists those that make a whole model together.
 """
 
 from npformer.exercises.compare import check_function

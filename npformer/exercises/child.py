@@ -24,10 +24,10 @@ import npformer.decoding
 import npformer.layers
 from npformer import reference
 from npformer.exercises.compare import check_function
+from npformer.exercises.courses import COURSES
 from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.texts import error_line, error_text
-from npformer.exercises.tracks import TRACKS
 from npformer.exercises.trial import PERSONS_CODE_RUNS, persons_code
 from npformer.exercises.verdict import UnderWay, Verdict, too_long
 from npformer.reference import Ops
@@ -36,7 +36,7 @@ MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 FILE_SIZE = 2**30  # bytes of a file that it writes
 BEGIN = b"\0"  # what it prints when its time begins
 ENDING = threading.Lock()
-PARTS = [part for track in TRACKS.values() for part in track.parts.values()]
+PARTS = [part for course in COURSES.values() for part in course.parts.values()]
 ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *PARTS)}
 
 

@@ -51,12 +51,25 @@ class Case:
         self.args = args
 
 
+class WithAnswer:
+    """What a task is given with its answer, or makes of it; a part takes it from its page."""
+
+    answer: Callable
+    answer_source: str  # its text
+    arguments: dict[str, str]  # the description of each, by name
+    results: dict[str, str]
+    expected: Callable  # expected(*args) is what the function should return
+    given: str  # where a bug is to be found, the faulty code; else ""
+    name: str
+    key: str  # the name among all exercises, in the file of the progress
+    imports: str  # the lines above the function
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Exercise:
+class Exercise(WithAnswer):
     """A function to write or to mend, and how it is checked.
 
-    It is a `Task`, which stands alone, or a `Part`, which is a function of a page. A task is given
-    the attributes from ``answer`` on, or makes them; a part takes them from its page.
+    It is a `Task`, which stands alone, or a `Part`, which is a function of a page.
 
     Attributes
     ----------
@@ -77,18 +90,6 @@ class Exercise:
     float64_from : str
         What usually makes float64 of float32 here, if what the function returns has to be float32
         where its arguments are.
-
-    answer : function
-    arguments, results : dict
-        Name and description of each argument and of each result.
-    expected : callable
-        ``expected(*args)`` is what the function should return.
-    given : str
-        In a task of the kind "find the bug", the faulty code.
-    name, key : str
-        The name of the exercise, and its name among all exercises, in the file of the progress.
-    imports : str
-        The lines above the function.
     """
 
     title: str

@@ -39,6 +39,6 @@ def run_in_processes(folder, capsys):
 def run(run_in_processes, monkeypatch):
     """The same, where functions are checked in this process: that is faster."""
     in_process = lambda key, file, seconds: (check_file(ALL[key], str(file)), "")
-    for module in ("npformer.commands.exercises", "npformer.commands.exercises.track"):
+    for module in ("npformer.commands.exercises", "npformer.commands.exercises.course"):
         monkeypatch.setattr(f"{module}.check_in_process", in_process)
     return run_in_processes

@@ -20,12 +20,12 @@ def verdict_on(key, answer, seed=0):
     return check_function(exercise, answer, seed)
 
 
-def solve(track, *labels):
-    """Put answers into the file of a track, those of the page; by default all."""
-    for label, part in track.parts.items():
+def solve(course, *labels):
+    """Put answers into the file of a course, those of the page; by default all."""
+    for label, part in course.parts.items():
         if label in labels or (not labels and not part.has_later_backward):
             function = rf"(?ms)^def {part.function_name}\(.*?(?=^\S)"
-            edit(track.file, function, part.answer_source + "\n\n")
+            edit(course.file, function, part.answer_source + "\n\n")
 
 
 # What is said of softmax in a file that was just begun.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tables import table
 
-from npformer.exercises.track.file import starting_text
+from npformer.exercises.course.file import starting_text
 from npformer.exercises.transformer import BUILD
 from npformer.exercises.transformer.derive import DERIVE, FORWARD
 

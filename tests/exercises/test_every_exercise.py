@@ -1,5 +1,5 @@
-"""What holds for every exercise, alone or of a track: it is complete, right answers pass, and wrong
-ones get their explanation.
+"""What holds for every exercise, alone or of a course: it is complete, right answers pass, and
+wrong ones get their explanation.
 """
 
 import ast

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npformer.exercises.course.file import starting_text
 from npformer.exercises.gpt import GPT
 from npformer.exercises.gpt.taking import shared_functions
 from npformer.exercises.gpt.text import Characters, sentences_of, sentences_of_npformer
 from npformer.exercises.gpt.writing import Writer, words_of
-from npformer.exercises.track.file import starting_text
 from npformer.exercises.transformer import BUILD
 from tests.exercises.solving import edit, solve
 

@@ -13,16 +13,16 @@ from tables import table
 from npformer.commands.exercises import main
 
 from npformer.exercises.child import run as names_in
+from npformer.exercises.course.course import course_of
+from npformer.exercises.course.file import complete, starting_text
+from npformer.exercises.courses import COURSES
 from npformer.exercises.progress import Progress
-from npformer.exercises.track.file import complete, starting_text
-from npformer.exercises.track.track import track_of
-from npformer.exercises.tracks import TRACKS
-from npformer.exercises.transformer import BUILD as TRACK, reverse
+from npformer.exercises.transformer import BUILD as COURSE, reverse
 from npformer.exercises.transformer.derive import DERIVE
 from tests.exercises.solving import NOT_WRITTEN, edit, solve
 
 FILE = Path("exercises/transformer.py")
-BUILD, page = TRACK.parts, TRACK.page
+BUILD, page = COURSE.parts, COURSE.page
 BEGUN_ELSEWHERE = "error: there is no exercises/transformer.py in {}: if you have begun elsewhere, "
 ONE_MORE = "the same command again gives one more"
 pytestmark = pytest.mark.usefixtures("folder")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 @pytest.fixture
 def build(run):
-    """``build(text)`` runs a command of the track that has no file yet."""
+    """``build(text)`` runs a command of the course that has no file yet."""
     return lambda text, status=None: run(f"build {text}", status)
 
 
@@ -55,13 +55,13 @@ def test_from_the_first_exercise_to_the_model_that_writes_backwards(build):
     said = build("", 0)
     assert "Your file: exercises/transformer.py" in said and "Exercise 1, softmax: " in said
     assert build("check", 1) == NOT_WRITTEN
-    solve(TRACK, "softmax")
+    solve(COURSE, "softmax")
     assert "Exercise 2, attention: " in build("check")
-    solve(TRACK, "attention")
+    solve(COURSE, "attention")
     build("check")
     two = "2 of 14 exercises are yours: softmax, attention\nstep    3   loss "
     assert two in build("train Ada --steps 3")
-    solve(TRACK)
+    solve(COURSE)
     said = build("check", 0)  # all that are written, one after the other
     assert said.count(": solved") == 12
     assert said.endswith("all are solved, so the model is yours: npformer exercises build train\n")
@@ -74,7 +74,7 @@ def test_from_the_first_exercise_to_the_model_that_writes_backwards(build):
 def test_from_the_first_exercise_to_a_derivation(build):
     said = build("--derive", 0)
     assert "Your file: exercises/transformer.py" in said and "--hint 1\n" in said
-    assert track_of(FILE.read_text(encoding="utf-8"), TRACKS.values()) is DERIVE
+    assert course_of(FILE.read_text(encoding="utf-8"), COURSES.values()) is DERIVE
     solve(DERIVE, "softmax")
     said = build("check", 0)
     why = "\nWhy softmax is so (a == b: equal except for rounding):\n\n    exp(x - c) = "
@@ -93,10 +93,10 @@ def test_from_the_first_exercise_to_a_derivation(build):
 
 def test_what_is_not_solved_comes_from_the_page():
     FILE.parent.mkdir()
-    FILE.write_text(starting_text(TRACK), encoding="utf-8")
+    FILE.write_text(starting_text(COURSE), encoding="utf-8")
     names = names_in(FILE.read_bytes(), str(FILE))
     mine = names["softmax"] = lambda x: page.module.softmax(x)
-    complete(TRACK, names, {"build/softmax"})
+    complete(COURSE, names, {"build/softmax"})
     rng = np.random.default_rng(0)
     args = page.module.init(rng, 11, 8, 1, 8), *page.module.copy_batch(rng, 4), 2
     loss, grads = names["loss_and_grad"](*args)
@@ -108,7 +108,7 @@ def test_what_is_not_solved_comes_from_the_page():
 def test_a_forward_pass_goes_with_the_backward_pass_of_the_page():
     names = dict(vars(page.module))
     exec("def layer_norm(params, x, eps=1e-5):\n    return 7, None", names)
-    complete(TRACK, names, {"build/layer_norm"})
+    complete(COURSE, names, {"build/layer_norm"})
     params, x = {"gain": np.ones(3), "bias": np.zeros(3)}, np.eye(3)
     y, backward = names["layer_norm"](params, x)
     assert y == 7
@@ -119,7 +119,7 @@ def test_a_forward_pass_goes_with_the_backward_pass_of_the_page():
 
 
 def test_the_forward_pass_is_checked_first(begun):
-    solve(TRACK, "linear")
+    solve(COURSE, "linear")
     backward = r"(?s)        x_rows, dy_rows.*?(?=\n\n    return y, backward)"
     text = edit(FILE, backward, "        raise NotImplementedError")
     line = text[: text.index("        raise")].count("\n") + 1
@@ -142,7 +142,7 @@ def test_the_names_are_those_of_the_task():
 
 
 def test_what_the_file_lacks_is_missed_in_the_check(begun):
-    solve(TRACK, "softmax", "transformer")
+    solve(COURSE, "softmax", "transformer")
     for label, line, name in (
         ("transformer", "def embed", "embed"),
         ("softmax", "import numpy as np", "np"),
@@ -154,7 +154,7 @@ def test_what_the_file_lacks_is_missed_in_the_check(begun):
 
 def test_what_to_write_next_is_said_with_its_line(begun):
     labels = list(BUILD)
-    solve(TRACK, *labels[: labels.index("layer_norm_backward")])
+    solve(COURSE, *labels[: labels.index("layer_norm_backward")])
     begun("check")
     lines = FILE.read_text(encoding="utf-8").splitlines()
     function = lines.index("def layer_norm(params, x, eps=1e-5):")
@@ -163,7 +163,7 @@ def test_what_to_write_next_is_said_with_its_line(begun):
 
 
 def test_a_mark_is_of_the_function_that_was_checked(begun):
-    solve(TRACK, "softmax", "attention", "split_heads")
+    solve(COURSE, "softmax", "attention", "split_heads")
     begun("check")
     right = FILE.read_text(encoding="utf-8")
     edit(FILE, r"e / e\.sum", "e.sum")
@@ -194,9 +194,9 @@ def test_a_mark_is_of_the_function_that_was_checked(begun):
 
 
 def test_a_later_backward_pass_leaves_the_mark_of_the_forward_pass(begun):
-    solve(TRACK, "softmax", "attention")
+    solve(COURSE, "softmax", "attention")
     begun("check")
-    solve(TRACK, "attention_backward")
+    solve(COURSE, "attention_backward")
     assert begun("").count("  solved\n") == 2
 
 
@@ -328,11 +328,11 @@ def test_a_file_that_cannot_be_run_gets_a_line(build):
     error = "it raises ZeroDivisionError: division by zero (line 1: 1 / 0)"
     one = "npformer exercises build check EXERCISE checks one"
     told(b"1 / 0\n", f"{FILE}: {error}; {one}\n")
-    told(starting_text(TRACK).encode("utf-16"), "; save it as UTF-8\n")
+    told(starting_text(COURSE).encode("utf-16"), "; save it as UTF-8\n")
 
 
 def test_a_given_function_that_is_missing_is_named(begun):
-    solve(TRACK)
+    solve(COURSE)
     edit(FILE, "def sinusoidal_encoding", "def waves")
     begun("check")
     assert f"it was given: copy it from {page.file}\n" in begun("train Ada --steps 1")
@@ -391,8 +391,8 @@ def test_a_renamed_file_is_found(derive, folder):
     assert line in derive("")
 
 
-def test_a_file_of_another_track_is_refused(begun, run):
-    gpt = TRACKS["gpt"].file
+def test_a_file_of_another_course_is_refused(begun, run):
+    gpt = COURSES["gpt"].file
     FILE.rename(gpt)
     line = "error: {} is that of {}: {}, then npformer exercises {}\n"
     for command in ("gpt", "gpt check", "gpt train"):

@@ -29,11 +29,11 @@ from npformer.commands.exercises.reports import (
 from npformer.commands.shared import command, new_parser
 
 from npformer.errors import UserError
+from npformer.exercises.courses import COURSES
 from npformer.exercises.process import check_in_process
 from npformer.exercises.progress import FILE, FOLDER, UNREADABLE, Progress, read_source
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
-from npformer.exercises.tracks import TRACKS
 from npformer.extras import BOOK
 
 
@@ -191,9 +191,9 @@ def functions_of(what, progress):
     file = Path(what)
     if not file.exists():
         raise UserError(f"{file} is missing: expected a Python file")
-    for track in TRACKS.values():
-        if file.resolve() == track.file.resolve():
-            raise UserError(f"{file} is that of {track.title}: {program()} {track.command} check")
+    for course in COURSES.values():
+        if file.resolve() == course.file.resolve():
+            raise UserError(f"{file} is that of {course.title}: {program()} {course.command} check")
     if file.stem in EXERCISES:
         return [(file.stem, file)]
     defined = names_in(file)

@@ -9,16 +9,20 @@ npformer exercises build answer        # the answer
 npformer exercises build train Ada     # let it learn to write words backwards, a minute
 """
 
-from npformer.commands.exercises.track import TrackCommand
+import numpy as np
+
+from npformer.commands.exercises.course import CourseCommand
 from npformer.commands.shared import positive, utf_8
 
 from npformer.errors import UserError
-from npformer.exercises.tracks import TRACKS
+from npformer.exercises.courses import COURSES
 from npformer.exercises.transformer import reverse
 
 N_TESTED = 100  # words that the trained model writes backwards
-COMMAND = TrackCommand(
-    [TRACKS["build"], TRACKS["derive"]], __doc__, "write your own Transformer in fourteen exercises"
+COMMAND = CourseCommand(
+    [COURSES["build"], COURSES["derive"]],
+    __doc__,
+    "write your own Transformer in fourteen exercises",
 )
 
 
@@ -35,12 +39,12 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model, and let it write the names backwards."""
-    track = COMMAND.opened(options, progress)
+    course = COMMAND.opened(options, progress)
     names = options.words or [ask()]
     words = [reverse.letters_of(name) for name in names]
-    with COMMAND.own_functions(track, progress) as functions:
+    with COMMAND.own_functions(course, progress) as functions:
         params = reverse.train(functions, words, options.steps)
-        rng = reverse.np.random.default_rng(1)
+        rng = np.random.default_rng(1)
         tested = words + reverse.Words(words).random(rng, N_TESTED)
         texts = reverse.written(functions, params, tested, words)
     right = ["".join(reversed(word)) for word in tested]

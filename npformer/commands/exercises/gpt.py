@@ -10,35 +10,35 @@ npformer exercises gpt train --text FILE    # on a text of yours
 
 import math
 
-from npformer.commands.exercises.track import TrackCommand, text_of_file, track_or_most_solved
+from npformer.commands.exercises.course import CourseCommand, course_or_most_solved, text_of_file
 from npformer.commands.shared import positive
 
 from npformer import tree
+from npformer.exercises.course.file import digests, starting_text
+from npformer.exercises.courses import COURSES
 from npformer.exercises.gpt.taking import solved_functions
 from npformer.exercises.gpt.text import read_text, sentences_of_npformer
 from npformer.exercises.gpt.writing import N_WRITTEN, Writer, words_of
 from npformer.exercises.progress import UNREADABLE
-from npformer.exercises.track.file import digests, starting_text
-from npformer.exercises.tracks import TRACKS
 
 
-class GptCommand(TrackCommand):
+class GptCommand(CourseCommand):
     """The file begins with what is solved in the person's own Transformer."""
 
     def begin(self, options, progress):
         """Write the file, and mark as solved what was."""
         super().begin(options, progress)
-        track = TRACKS["gpt"]
-        stubs = digests(track, starting_text(track))
-        for key, digest in digests(track, text_of_file(self.file)).items():
+        course = COURSES["gpt"]
+        stubs = digests(course, starting_text(course))
+        for key, digest in digests(course, text_of_file(self.file)).items():
             if digest != stubs[key]:  # it is taken over
                 progress.sources[key] = digest
         progress.save()
 
-    def starting_text(self, track, progress):
+    def starting_text(self, course, progress):
         """The page with stubs; what both pages have, and is solved there, is the person's."""
         found = taken_over(progress)
-        file = TRACKS["build"].file
+        file = COURSES["build"].file
         for each in found:
             if each.missing:
                 needs = f"it needs {each.missing} of that file"
@@ -46,25 +46,25 @@ class GptCommand(TrackCommand):
         taken = {each.name: each.source for each in found if not each.missing}
         if taken:
             print(f"Taken over from {file}, where you have solved them: {', '.join(taken)}")
-        return starting_text(track, taken)
+        return starting_text(course, taken)
 
 
 def taken_over(progress):
     """What the person has solved of the functions that both pages have."""
-    file = TRACKS["build"].file
+    file = COURSES["build"].file
     if not file.exists():
         return []
     text = text_of_file(file)
-    tracks = [track for track in TRACKS.values() if track.file == file]
-    track = track_or_most_solved(text, tracks, progress)
+    courses = [course for course in COURSES.values() if course.file == file]
+    course = course_or_most_solved(text, courses, progress)
     try:
-        return solved_functions(track, text, progress.sources)
+        return solved_functions(course, text, progress.sources)
     except UNREADABLE:
         print(f"Python cannot read {file}, so nothing is taken over from it")
         return []
 
 
-COMMAND = GptCommand([TRACKS["gpt"]], __doc__, "write your own GPT in twelve exercises")
+COMMAND = GptCommand([COURSES["gpt"]], __doc__, "write your own GPT in twelve exercises")
 
 
 def add_to(add):
@@ -78,9 +78,9 @@ def add_to(add):
 
 def train(options, progress):
     """Train the person's model on a text, and let it write."""
-    track = COMMAND.opened(options, progress)
+    course = COMMAND.opened(options, progress)
     text = read_text(options.text) if options.text else sentences_of_npformer()
-    with COMMAND.own_functions(track, progress) as functions:
+    with COMMAND.own_functions(course, progress) as functions:
         writer = Writer(functions, text)
         n_characters = len(writer.characters.characters)
         print(

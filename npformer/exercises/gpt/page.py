@@ -3,17 +3,17 @@
 from dataclasses import replace
 from functools import partial
 
-from npformer.exercises.track import Page, Part
-from npformer.exercises.track.cases import noisy
+from npformer.exercises.course import Page, Part
+from npformer.exercises.course.cases import noisy
 
-NAME = "gpt"  # of the track
+NAME = "gpt"  # of the course
 PAGE = Page("one_page_gpt.py")
-part = partial(Part, track=NAME, one_page=PAGE)
+part = partial(Part, course_name=NAME, one_page=PAGE)
 
 
 def taken(exercise):
     """An exercise of build, whose function is the same on both pages, letter by letter."""
-    return replace(exercise, track=NAME, one_page=PAGE)
+    return replace(exercise, course_name=NAME, one_page=PAGE)
 
 
 def model(rng, D, F=5, n_layers=1, vocab=7):

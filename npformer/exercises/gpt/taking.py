@@ -1,27 +1,27 @@
-"""What a person has solved in another track, of the functions that the page of that track and the page of gpt share."""
+"""What a person has solved in another course, of the functions that its page shares with gpt's."""
 
 import ast
 import builtins
 import symtable
 from typing import NamedTuple
 
-from npformer.exercises.gpt.track import GPT
-from npformer.exercises.track.file import digests, stub
-from npformer.exercises.track.page import functions_in
+from npformer.exercises.course.file import digests, stub
+from npformer.exercises.course.page import functions_in
+from npformer.exercises.gpt.course import GPT
 
 
 class Taken(NamedTuple):
-    """A function of the person's file of another track."""
+    """A function of the person's file of another course."""
 
     name: str
     source: str  # as it stands in the file of gpt
     missing: str  # a name of the other file that it uses, so that it cannot stand there; or ""
 
 
-def shared_functions(track):
-    """The names of the functions that are the same, letter by letter, on the page of a track and on that of gpt."""
+def shared_functions(course):
+    """The names of the functions that are the same, letter by letter, on the page of gpt."""
     ours = GPT.page
-    theirs = track.page
+    theirs = course.page
     return [
         name
         for name in ours.functions
@@ -29,12 +29,12 @@ def shared_functions(track):
     ]
 
 
-def solved_functions(track, text, sources):
-    """The functions of a person's file that gpt needs, too, and that are as they were when they were right.
+def solved_functions(course, text, sources):
+    """The functions of a person's file that gpt needs, too, and that are as they were when right.
 
     Parameters
     ----------
-    track : Track
+    course : Course
         That of the file.
     text : str
         Of the file. Raises SyntaxError if it is no Python.
@@ -45,18 +45,18 @@ def solved_functions(track, text, sources):
     -------
     list of Taken
     """
-    now = digests(track, text)
+    now = digests(course, text)
     nodes = functions_in(ast.parse(text))
     found = []
-    for name in shared_functions(track):
-        keys = [part.key for part in track.parts.values() if part.function_name == name]
+    for name in shared_functions(course):
+        keys = [part.key for part in course.parts.values() if part.function_name == name]
         if name in nodes and keys and all(sources.get(key) == now[key] for key in keys):
             found.append(_taken(name, text, nodes[name]))
     return found
 
 
 def _taken(name, text, node):
-    """A function, with the docstring that it has in the file of gpt, where exercises have other numbers."""
+    """A function, with the docstring of gpt's file, where exercises have other numbers."""
     lines = text.splitlines(keepends=True)[: node.end_lineno]
     first = node.body[0]
     if first.lineno == node.lineno:  # all of it is one line

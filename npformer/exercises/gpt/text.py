@@ -27,12 +27,13 @@ def read_text(path):
         raise
     if len(text) < LEAST:
         raise UserError(
-            f"{path} has {len(text):,} characters, expected at least {LEAST:,}: take a longer text, best one of "
-            f"{FEW:,} or more, or leave out --text"
+            f"{path} has {len(text):,} characters, expected at least {LEAST:,}: take a longer "
+            f"text, best one of {FEW:,} or more, or leave out --text"
         )
     if len(text) < FEW:
         print(
-            f"{path} has {len(text):,} characters: with fewer than {FEW:,} it learns them by heart; --steps 300 helps"
+            f"{path} has {len(text):,} characters: with fewer than {FEW:,} it learns them by "
+            "heart; --steps 300 helps"
         )
     return text
 

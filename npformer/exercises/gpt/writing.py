@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from npformer.exercises.course.training import check_loss
 from npformer.exercises.gpt.text import Characters
-from npformer.exercises.track.training import check_loss
 from npformer.progress import progress_bar, say
 
 SIZES = {"d_model": 96, "n_layers": 3, "d_ff": 256}

@@ -3,6 +3,6 @@
 Each asks for a function of ``docs/one_page_transformer.py``, or for its backward pass.
 """
 
-from npformer.exercises.transformer.track import BUILD
+from npformer.exercises.transformer.build import BUILD
 
 __all__ = ["BUILD"]

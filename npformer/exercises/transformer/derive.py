@@ -5,13 +5,13 @@
 
 from dataclasses import replace
 
+from npformer.exercises.course import Course
 from npformer.exercises.start import explained
-from npformer.exercises.track import Track
 from npformer.exercises.transformer import backward, forward, layers
 from npformer.exercises.transformer.page import PAGE
 from npformer.extras import PAGES
 
-NAME = "derive"  # of the track
+NAME = "derive"  # of the course
 
 HEADER = '''"""Your own Transformer: encoder and decoder, forward and backward. You derive the gradients.
 
@@ -50,7 +50,7 @@ def derived(exercise, **texts):
         replace(each, explanation=each.without_formula or each.explanation)
         for each in exercise.mistakes
     ]
-    return replace(exercise, track=NAME, mistakes=tuple(mistakes), **texts)
+    return replace(exercise, course_name=NAME, mistakes=tuple(mistakes), **texts)
 
 
 SOFTMAX = derived(
@@ -588,7 +588,7 @@ ADAM_STEP = derived(
             m / (1 - beta1**3) == g""",
 )
 
-DERIVE = Track(
+DERIVE = Course(
     name=NAME,
     command="build",
     file_name="transformer.py",

@@ -3,8 +3,8 @@
 import numpy as np
 
 from npformer.exercises import explanations
+from npformer.exercises.course.cases import mask
 from npformer.exercises.exercise import Case, Mistake, draw, sizes
-from npformer.exercises.track.cases import mask
 from npformer.exercises.transformer.page import part
 
 EACH_ROW = "each row has a sum of its own: its numbers lie along the last axis, axis=-1"

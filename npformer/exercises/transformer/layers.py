@@ -3,9 +3,9 @@
 import numpy as np
 
 from npformer.exercises import explanations
+from npformer.exercises.course import AdamPart
+from npformer.exercises.course.cases import mask, paths
 from npformer.exercises.exercise import Case, Mistake, draw, sizes
-from npformer.exercises.track import AdamPart
-from npformer.exercises.track.cases import mask, paths
 from npformer.exercises.transformer.page import NAME, PAGE, model, part
 from npformer.tree import map_leaves
 
@@ -477,7 +477,7 @@ WITHOUT = (
 )
 
 ADAM_STEP = AdamPart(
-    track=NAME,
+    course_name=NAME,
     one_page=PAGE,
     label="adam_step",
     cases=adam_cases,

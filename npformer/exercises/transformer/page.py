@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from npformer.exercises.track import Page, Part
-from npformer.exercises.track.cases import noisy
+from npformer.exercises.course import Page, Part
+from npformer.exercises.course.cases import noisy
 
-NAME = "build"  # of the track
+NAME = "build"  # of the course
 PAGE = Page("one_page_transformer.py")
-part = partial(Part, track=NAME, one_page=PAGE)
+part = partial(Part, course_name=NAME, one_page=PAGE)
 
 
 def model(rng, D, F=5, n_layers=1, vocab=7):

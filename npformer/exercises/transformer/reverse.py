@@ -1,4 +1,4 @@
-"""Train a Transformer, given as the names of the page, to write words backwards, and let it write some."""
+"""Train a Transformer, given as the names of the page, to write words backwards; let it write."""
 
 import string
 import time
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from npformer.errors import UserError
-from npformer.exercises.track.training import check_loss
+from npformer.exercises.course.training import check_loss
 
 LONGEST = 16  # letters
 SIZES = {"d_model": 32, "n_layers": 1, "d_ff": 64}
@@ -21,7 +21,7 @@ FIRST = 3  # the id of the first letter, after padding, begin and end
 
 
 def letters_of(word):
-    """The letters of a word, each with its accents. Raises UserError if the model cannot be given it."""
+    """The letters of a word, each with its accents. Raises UserError if it cannot be used."""
     letters: list[str] = []
     for sign in unicodedata.normalize("NFC", word.strip()):
         if not sign.isprintable() and sign != JOINER:
@@ -39,7 +39,7 @@ def letters_of(word):
 
 
 class Words:
-    """Words of random letters, those of the given words among them, and the same words backwards."""
+    """Words of random letters, those of given words among them, and the same words backwards."""
 
     def __init__(self, words):
         others = {letter for word in words for letter in word} - set(string.ascii_lowercase)
@@ -47,7 +47,7 @@ class Words:
         self.n_ids = FIRST + len(self.letters)
 
     def batch(self, model, words):
-        """The ids of words (B, S), and those of the words backwards between begin and end (B, S+2)."""
+        """The ids of words (B, S), and those backwards between begin and end (B, S+2)."""
         longest = max(map(len, words))
         src = np.full((len(words), longest), model.PAD)
         tgt = np.full((len(words), longest + 2), model.PAD)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from npformer import tree
+from npformer.exercises.course.cases import paths
+from npformer.exercises.course.page import Page
 from npformer.exercises.exercise import Case, Complaint, ComplaintAboutGradients, Exercise
-from npformer.exercises.track.cases import paths
-from npformer.exercises.track.page import Page
 from npformer.runtime.forks import cached_property
 
 
@@ -21,8 +21,8 @@ class Part(Exercise):
 
     Attributes
     ----------
-    track : str
-        The name of the track.
+    course_name : str
+        That of the course to which it belongs.
     one_page : Page
         The page that has the function.
     label : str
@@ -44,7 +44,7 @@ class Part(Exercise):
         b``.
     """
 
-    track: str
+    course_name: str
     one_page: Page
     label: str
     function: str = ""
@@ -63,7 +63,7 @@ class Part(Exercise):
     @property
     def key(self):
         """Its name among those of all exercises."""
-        return f"{self.track}/{self.label}"
+        return f"{self.course_name}/{self.label}"
 
     @property
     def answer(self):

@@ -1,4 +1,4 @@
-"""The commands of a track: write its file, check it, give hints and answers, and train."""
+"""The commands of a course: write its file, check it, give hints and answers, and train."""
 
 import contextlib
 from pathlib import Path
@@ -19,44 +19,44 @@ from npformer.commands.shared import shown_as_written
 
 from npformer.errors import UserError
 from npformer.exercises.child import run, syntax_error_text
+from npformer.exercises.course.course import course_of
+from npformer.exercises.course.file import complete, digests, starting_text, text_of
+from npformer.exercises.courses import COURSES
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER, UNREADABLE, read_source
 from npformer.exercises.texts import error_text
-from npformer.exercises.track.file import complete, digests, starting_text, text_of
-from npformer.exercises.track.track import track_of
-from npformer.exercises.tracks import TRACKS
 from npformer.runtime.blas_threads import one_blas_thread
 
 
-class TrackCommand:
+class CourseCommand:
     """A command of ``npformer exercises`` with commands of its own.
 
     Parameters
     ----------
-    tracks : list of Track
+    courses : list of Course
         They have one file. It is begun as that of the first, or by an option as that of another;
-        after that, its docstring says of which track it is.
+        after that, its docstring says of which course it is.
     doc : str
         What ``--help`` shows.
     meaning : str
         A line in the list of the commands.
     """
 
-    def __init__(self, tracks, doc, meaning):
-        self.tracks = tracks
-        self.name = tracks[0].command
-        self.file = tracks[0].file
+    def __init__(self, courses, doc, meaning):
+        self.courses = courses
+        self.name = courses[0].command
+        self.file = courses[0].file
         self.doc = doc
         self.meaning = meaning
 
     def add_to(self, add):
-        """Add the command, and the commands that all tracks have. Returns a function that adds
+        """Add the command, and the commands that all courses have. Returns a function that adds
         another one.
         """
         top = add(self.name, self.show, self.meaning, **shown_as_written(self.doc))
-        for track in self.tracks[1:]:
-            top.add(f"--{track.name}", track.meaning, action="store_true")
+        for course in self.courses[1:]:
+            top.add(f"--{course.name}", course.meaning, action="store_true")
         top.add(
             "--hint",
             "the next hint of an exercise, by its number or name; what the last check said first",
@@ -92,102 +92,102 @@ class TrackCommand:
         return text_of_file(self.file)
 
     def renamed(self):
-        """A file of these tracks that has another name; None if there is none."""
+        """A file of these courses that has another name; None if there is none."""
         for file in sorted(FOLDER.glob("*.py")):
             with contextlib.suppress(OSError, ValueError):
-                if track_of(text_of_file(file), TRACKS.values()) in self.tracks:
+                if course_of(text_of_file(file), COURSES.values()) in self.courses:
                     return file
         return None
 
     def opened(self, options, progress):
-        """The track of the person's file, once its options are checked, and what is as it was when
+        """The course of the person's file, once its options are checked, and what is as it was when
         it was right is marked as solved.
         """
         if options.hint is not None and options.run != self.show:
             raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
-        track = self.track_of_file(progress)
-        self.refuse_other_track(options, track)
-        self.mark_solved(track, progress)
-        return track
+        course = self.course_of_file(progress)
+        self.refuse_other_course(options, course)
+        self.mark_solved(course, progress)
+        return course
 
-    def refuse_other_track(self, options, track):
-        """Raise if an option asks for another track than that of the file."""
-        for other in self.tracks[1:]:
-            if getattr(options, other.name) and track is not other:
+    def refuse_other_course(self, options, course):
+        """Raise if an option asks for another course than that of the file."""
+        for other in self.courses[1:]:
+            if getattr(options, other.name) and course is not other:
                 raise UserError(
                     f"{self.file} is there already, and was not begun with --{other.name}: go on "
                     f"with it without --{other.name}, or move it out of {FOLDER}, and begin a new "
                     f"one with {self.program()} --{other.name}"
                 )
 
-    def mark_solved(self, track, progress):
-        """Mark as solved what is as it was when it was right, and nothing else of the track."""
-        for key, digest in self.digests(track).items():
+    def mark_solved(self, course, progress):
+        """Mark as solved what is as it was when it was right, and nothing else of the course."""
+        for key, digest in self.digests(course).items():
             if progress.sources.get(key) == digest:
                 progress.solved.add(key)
             else:
                 progress.solved.discard(key)
 
-    def track_of_file(self, progress):
-        """The track of the person's file; raises if it is of another command."""
-        track = track_or_most_solved(self.read(), self.tracks, progress)
-        if track in self.tracks:
-            return track
-        advice = f"rename it (mv {self.file} {track.file})"
-        if track.file.exists():  # which is not to be lost
-            advice = f"move it out of {FOLDER}, as {track.file} is there, too"
+    def course_of_file(self, progress):
+        """The course of the person's file; raises if it is of another command."""
+        course = course_or_most_solved(self.read(), self.courses, progress)
+        if course in self.courses:
+            return course
+        advice = f"rename it (mv {self.file} {course.file})"
+        if course.file.exists():  # which is not to be lost
+            advice = f"move it out of {FOLDER}, as {course.file} is there, too"
         raise UserError(
-            f"{self.file} is that of {track.title}: {advice}, then "
-            f"{called('exercises')} {track.command}"
+            f"{self.file} is that of {course.title}: {advice}, then "
+            f"{called('exercises')} {course.command}"
         )
 
-    def digests(self, track):
+    def digests(self, course):
         """The digests of what the file has now; none if Python cannot read it, which is said by
         what checks or trains.
         """
         try:
-            return digests(track, read_source(self.file))
+            return digests(course, read_source(self.file))
         except UNREADABLE:
             return {}
 
     def begin(self, options, progress):
         """Write the file."""
-        track = self.tracks[0]
-        for other in self.tracks[1:]:
+        course = self.courses[0]
+        for other in self.courses[1:]:
             if getattr(options, other.name):
-                track = other
+                course = other
         renamed = self.renamed()
         FOLDER.mkdir(exist_ok=True)
-        text = self.starting_text(track, progress)
+        text = self.starting_text(course, progress)
         with self.file.open("x", encoding="utf-8") as stream:
             stream.write(text)
         print(f"Your file: {self.file}")
         if renamed:
             print(f"{renamed} looks like one, too: to go on with it, mv {renamed} {self.file}")
-        old = [key for key in progress.sources if track.is_of(key)]
+        old = [key for key in progress.sources if course.is_of(key)]
         if old:
             print(f"It is new, so the {len(old)} that you had solved are no longer marked")
             for key in old:
                 del progress.sources[key]
             progress.save()
 
-    def starting_text(self, track, progress):
+    def starting_text(self, course, progress):
         """What the file is at first."""
-        return starting_text(track)
+        return starting_text(course)
 
     def chosen(self, options, progress):
         """The exercise that is named, or the first that is not solved, or the last one."""
-        track = self.opened(options, progress)
+        course = self.opened(options, progress)
         if options.name:
-            return named(options.name, track.parts, self.program())
-        to_do = next_of(track, progress)
-        return to_do[0] if to_do else list(track.parts.values())[-1]
+            return named(options.name, course.parts, self.program())
+        to_do = next_of(course, progress)
+        return to_do[0] if to_do else list(course.parts.values())[-1]
 
-    def check_one(self, track, part, progress, seconds, is_first=True):
+    def check_one(self, course, part, progress, seconds, is_first=True):
         """Check an exercise, and note and print the verdict. Of one that is not written nothing is
         printed, unless it is the first.
         """
-        digest = self.digests(track).get(part.key)  # of what is checked, not of a later text
+        digest = self.digests(course).get(part.key)  # of what is checked, not of a later text
         verdict, printed = check_in_process(part.key, self.file, seconds)
         progress.sources.pop(part.key, None)
         if verdict.solved and digest:
@@ -197,14 +197,14 @@ class TrackCommand:
         progress.save()
         return verdict
 
-    def print_next(self, track, progress):
+    def print_next(self, course, progress):
         """Print what is to be written next."""
-        parts = next_of(track, progress)
+        parts = next_of(course, progress)
         if not parts:
             print(f"\nall are solved, so the model is yours: {self.program()} train")
             return
         part = parts[0]
-        print(f"\n{indent(text_of(track, part), '    ')}\n")
+        print(f"\n{indent(text_of(course, part), '    ')}\n")
         what = f"backward of {part.function_name}" if part.is_backward else part.function_name
         print(f"Write {what} in {self.file}{self.line_of(part)}, then: {self.program()} check")
 
@@ -228,13 +228,13 @@ class TrackCommand:
             return
         if not self.file.exists():
             self.begin(options, progress)
-        track = self.opened(options, progress)
-        for number, part in enumerate(track.parts.values(), 1):
+        course = self.opened(options, progress)
+        for number, part in enumerate(course.parts.values(), 1):
             state = "changed since its check" if is_changed(part, progress) else ""
             if part.key in progress.solved:
                 state = "solved"
             print(f"{number:3}  {part.name:<24}{part.title:<58}{state}".rstrip())
-        self.print_next(track, progress)
+        self.print_next(course, progress)
 
     def check(self, options, progress):
         """Check the exercise that is named, or the first that is not solved and those behind it
@@ -242,21 +242,21 @@ class TrackCommand:
 
         The exit status is 1 if one is not right.
         """
-        track = self.opened(options, progress)
-        to_do = next_of(track, progress)
-        parts = to_do or track.parts.values()
+        course = self.opened(options, progress)
+        to_do = next_of(course, progress)
+        parts = to_do or course.parts.values()
         if options.name:
-            parts = [named(options.name, track.parts, self.program())]
+            parts = [named(options.name, course.parts, self.program())]
         for n_solved, part in enumerate(parts):
             is_first = n_solved == 0
-            verdict = self.check_one(track, part, progress, options.seconds, is_first)
+            verdict = self.check_one(course, part, progress, options.seconds, is_first)
             if verdict.state == "not written" and not is_first:
                 break
             if not verdict.solved:
                 return 1
             if part in to_do or options.name:
                 print_derivation(part)
-        self.print_next(track, progress)
+        self.print_next(course, progress)
         return 0
 
     def hint(self, options, progress):
@@ -267,9 +267,9 @@ class TrackCommand:
 
     def print_hint_alone(self, options, progress):
         """Print the next hint of an exercise, without those that were shown."""
-        track = self.opened(options, progress)
-        part = named(options.hint, track.parts, self.program())
-        print_hint_alone(part, track.number_of(part), progress, self.program())
+        course = self.opened(options, progress)
+        part = named(options.hint, course.parts, self.program())
+        print_hint_alone(part, course.number_of(part), progress, self.program())
 
     def answer(self, options, progress):
         """Print the answer."""
@@ -280,20 +280,20 @@ class TrackCommand:
     # -- the training ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def own_functions(self, track, progress):
+    def own_functions(self, course, progress):
         """The names of the person's file for a training, those of the page in place of what is not
         solved. What has changed since it was solved is checked first, and an error of the person's
         code gets a line.
         """
-        self.check_changed(track, progress)
-        parts = track.parts.values()
+        self.check_changed(course, progress)
+        parts = course.parts.values()
         own = [part.name for part in parts if part.key in progress.solved]
         list_of_own = f": {', '.join(own)}" if own else ""
         print(f"{len(own)} of {len(parts)} exercises are yours{list_of_own}")
         file = str(self.file.resolve())
         try:
             functions = run(read_source(file), file)
-            complete(track, functions, progress.solved)
+            complete(course, functions, progress.solved)
             with one_blas_thread():  # their products, with NumPy, are small
                 yield functions
         except SyntaxError as error:
@@ -304,19 +304,19 @@ class TrackCommand:
             raise
         except (Exception, SystemExit) as error:
             reason = error_text(error, file)
-            advice = self.advice_on(error, track)
+            advice = self.advice_on(error, course)
             raise UserError(f"{self.file}: it raises {reason}; {advice}") from None
 
-    def check_changed(self, track, progress):
+    def check_changed(self, course, progress):
         """Check what was right once, and has changed."""
-        for part in track.parts.values():
+        for part in course.parts.values():
             if is_changed(part, progress):
-                self.check_one(track, part, progress, SECONDS)
+                self.check_one(course, part, progress, SECONDS)
 
-    def advice_on(self, error, track):
+    def advice_on(self, error, course):
         """What to do about an error of the person's code."""
-        if isinstance(error, NameError) and error.name in track.page.functions:
-            return f"it was given: copy it from {track.page.file}"
+        if isinstance(error, NameError) and error.name in course.page.functions:
+            return f"it was given: copy it from {course.page.file}"
         return f"{self.program()} check EXERCISE checks one"
 
 
@@ -325,20 +325,20 @@ def text_of_file(file):
     return read_source(file).decode("utf-8", "replace")
 
 
-def track_or_most_solved(text, tracks, progress):
-    """The track of a file with this text. If its docstring names none, it is that of ``tracks`` of
+def course_or_most_solved(text, courses, progress):
+    """The course of a file with this text. If its docstring names none, it is that of several of
     which most is solved, or the first.
     """
 
-    def n_solved(track):
-        return sum(track.is_of(key) for key in progress.solved)
+    def n_solved(course):
+        return sum(course.is_of(key) for key in progress.solved)
 
-    return track_of(text, TRACKS.values()) or max(tracks, key=n_solved)
+    return course_of(text, COURSES.values()) or max(courses, key=n_solved)
 
 
-def next_of(track, progress):
+def next_of(course, progress):
     """The exercises that are not solved, in order."""
-    return [part for part in track.parts.values() if part.key not in progress.solved]
+    return [part for part in course.parts.values() if part.key not in progress.solved]
 
 
 def is_changed(part, progress):

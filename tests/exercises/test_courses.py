@@ -1,4 +1,4 @@
-"""What holds for every track: the file that it begins, and its derivations."""
+"""What holds for every course: the file that it begins, and its derivations."""
 
 import ast
 import re
@@ -9,62 +9,62 @@ import pytest
 
 from npformer.exercises import check_function
 from npformer.exercises.child import PARTS
-from npformer.exercises.track.file import starting_text, stub
-from npformer.exercises.track.track import track_of
-from npformer.exercises.tracks import TRACKS
+from npformer.exercises.course.course import course_of
+from npformer.exercises.course.file import starting_text, stub
+from npformer.exercises.courses import COURSES
 
-every_track = pytest.mark.parametrize("track", TRACKS.values(), ids=TRACKS)
+every_course = pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
 
 
-@every_track
-def test_the_file_is_the_page_with_functions_left_to_write(track):
-    text = starting_text(track)
+@every_course
+def test_the_file_is_the_page_with_functions_left_to_write(course):
+    text = starting_text(course)
     assert max(len(line) for line in text.splitlines() if "/docs/" not in line) <= 120
     numbers = [int(number) for number in re.findall(r"Exercise (\d+), ", text)]
-    assert sorted(numbers) == list(range(1, len(track.parts) + 1))
+    assert sorted(numbers) == list(range(1, len(course.parts) + 1))
     names = {}
     exec(text, names)
-    asked_for = {part.function_name for part in track.parts.values()}
-    for part in track.parts.values():
+    asked_for = {part.function_name for part in course.parts.values()}
+    for part in course.parts.values():
         assert check_function(part, names[part.function_name]).state == "not written"
         if part.gradients:
             returned = f"    return {next(iter(part.results))}, backward\n"
-            assert stub(track, part.function_name).endswith(returned)
-    for name in track.page.functions:
-        source = stub(track, name) if name in asked_for else track.page.source_of(name)
+            assert stub(course, part.function_name).endswith(returned)
+    for name in course.page.functions:
+        source = stub(course, name) if name in asked_for else course.page.source_of(name)
         assert source in text
 
 
-@every_track
-def test_a_file_is_known_as_one_of_its_track(track):
-    assert track_of(starting_text(track), TRACKS.values()) is track
+@every_course
+def test_a_file_is_known_as_one_of_its_course(course):
+    assert course_of(starting_text(course), COURSES.values()) is course
 
 
-def test_what_is_written_below_the_docstring_says_nothing_of_the_track():
-    line = f"{TRACKS['derive'].mark} {TRACKS['gpt'].mark}"
-    for track in TRACKS.values():
-        text = starting_text(track)
+def test_what_is_written_below_the_docstring_says_nothing_of_the_course():
+    line = f"{COURSES['derive'].mark} {COURSES['gpt'].mark}"
+    for course in COURSES.values():
+        text = starting_text(course)
         for below in (f"# {line}\n", f"TEXT = '{line}'\n", f"# {line}\ndef (\n"):
-            assert track_of(text + below, TRACKS.values()) is track
+            assert course_of(text + below, COURSES.values()) is course
     for text in (
         "",
         f"# {line}\nimport os\n",
         f"import os\n# {line}\ndef (\n",
         f'x = 1\n"""{line}"""\n',
     ):
-        assert track_of(text, TRACKS.values()) is None
+        assert course_of(text, COURSES.values()) is None
 
 
-@every_track
-def test_functions_can_be_taken_from_elsewhere(track):
-    asked_for, *others = {part.function_name: part for part in track.parts.values()}
-    given = next(name for name in track.page.functions if name not in [asked_for, *others])
+@every_course
+def test_functions_can_be_taken_from_elsewhere(course):
+    asked_for, *others = {part.function_name: part for part in course.parts.values()}
+    given = next(name for name in course.page.functions if name not in [asked_for, *others])
     taken = {name: f"def {name}():\n    return 'taken'\n" for name in (given, asked_for)}
-    text = starting_text(track, taken)
+    text = starting_text(course, taken)
     for source in taken.values():
         assert source in text
-    assert stub(track, asked_for) not in text
-    assert track.page.source_of(given) not in text
+    assert stub(course, asked_for) not in text
+    assert course.page.source_of(given) not in text
 
 
 # -- the derivations: their lines of Python are executed -------------------------------------------

@@ -1,4 +1,4 @@
-"""What the cases of several tracks are made of."""
+"""What the cases of several courses are made of."""
 
 from npformer import tree
 from npformer.exercises.exercise import draw

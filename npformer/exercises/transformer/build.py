@@ -1,6 +1,6 @@
-"""The track of one's own Transformer: ``npformer exercises build``."""
+"""The course of one's own Transformer: ``npformer exercises build``."""
 
-from npformer.exercises.track import Track
+from npformer.exercises.course import Course
 from npformer.exercises.transformer import backward, forward, layers
 from npformer.exercises.transformer.page import NAME, PAGE
 
@@ -10,11 +10,11 @@ Write the functions that are exercises, in the order of their numbers. The other
 
     npformer exercises build check    # say what is wrong, or what comes next
     npformer exercises build hint     # a hint; the next time one more
-    npformer exercises build train    # train: with the given functions in place of those that you have not written yet
+    npformer exercises build train    # train; what you have not written yet is given
 
 '''
 
-BUILD = Track(
+BUILD = Course(
     name=NAME,
     command="build",
     file_name="transformer.py",

@@ -1,14 +1,14 @@
-"""A track: a page, and the exercises that ask for its functions."""
+"""A course: a page, and the exercises that ask for its functions."""
 
 import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from npformer.exercises.course.page import Page
+from npformer.exercises.course.part import Part
 from npformer.exercises.progress import FOLDER, UNREADABLE
 from npformer.exercises.start import explained
-from npformer.exercises.track.page import Page
-from npformer.exercises.track.part import Part
 from npformer.runtime.forks import cached_property
 
 
@@ -18,7 +18,7 @@ def page_of_book(number, part):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Track:
+class Course:
     """A page, and the exercises that ask for its functions, in order.
 
     Attributes
@@ -30,8 +30,8 @@ class Track:
     file_name : str
         The name of the person's file in the folder of the exercises.
     mark : str
-        What stands in the docstring of the person's file, so that it is known of which track it is.
-        If the marks of several tracks do, the longest counts.
+        What stands in the docstring of the person's file, by which its course is known. If the
+        marks of several courses do, the longest counts.
     page : Page
     exercises : tuple of Part
     title : str
@@ -39,7 +39,7 @@ class Track:
     header : str
         The beginning of the person's file: a docstring without its last quotes.
     meaning : str
-        What is special about it, for a track that is an option of a command.
+        What is special about it, for a course that is an option of a command.
     exercises_first : bool
         Whether the exercises stand above the given functions, in the order of their numbers, and
         not where the page has them.
@@ -70,7 +70,7 @@ class Track:
         return FOLDER / self.file_name
 
     def is_of(self, key):
-        """Whether an exercise with this key is one of the track."""
+        """Whether an exercise with this key is one of the course."""
         return key.startswith(f"{self.name}/")
 
     def number_of(self, part):
@@ -78,14 +78,14 @@ class Track:
         return list(self.parts).index(part.name) + 1
 
 
-def track_of(text, tracks):
-    """The track whose mark stands in the docstring of a file; None if there is none.
+def course_of(text, courses):
+    """The course whose mark stands in the docstring of a file; None if there is none.
 
-    What the person has written below it, as a command in a comment, says nothing of the track.
+    What the person has written below it, as a command in a comment, says nothing of the course.
     """
     beginning = docstring_of(text)
-    found = [track for track in tracks if track.mark in beginning]
-    return max(found, key=lambda track: len(track.mark), default=None)
+    found = [course for course in courses if course.mark in beginning]
+    return max(found, key=lambda course: len(course.mark), default=None)
 
 
 def docstring_of(text):
