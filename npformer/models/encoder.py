@@ -10,15 +10,12 @@ from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import AnyBackend
 from npformer.checks import check_array, check_ids, check_shape, swapped
 from npformer.layers.normalisation import normalise
-from npformer.layers.position_wise import hidden_layer
 from npformer.layers.projection import linear
 from npformer.models.encoder_settings import EncoderSettings
-from npformer.models.pooling import mapped, new_maps, pooled
+from npformer.models.pooling import mapped, n_poolings, pooled
 from npformer.operations.options import names_checked
-from npformer.reference.math.activations import INPUTS
 
 MaybeArray = Array | None  # in type hints
-IGNORED = -1  # a target that is not counted
 
 
 class Inputs(NamedTuple):
@@ -28,6 +25,11 @@ class Inputs(NamedTuple):
     # (B, T): False where an id is the padding's, or where the caller's mask is False.
     keep_mask: MaybeArray
     types: MaybeArray  # (B, T), of each token
+
+    @property
+    def shape(self):
+        """(B, T)."""
+        return self.values.shape[:2]
 
 
 @names_checked
@@ -161,10 +163,10 @@ class Encoder(EncoderSettings):
         -------
         (B, n_outputs), or (B, T, n_outputs) without pooling, or (B, T, V) of words
         """
-        self._check_task()
+        self.head.check_output()
         ops = self._backend(backend, params)
         y, mask = self._read(ops, params, inputs, keep_mask, types)
-        z, _ = self._before_output(ops, params, y, mask)
+        z, _ = self.head.before_output(ops, params, y, mask)
         return ops.linear(z, *self.output_map(params))
 
     def loss_and_grad(
@@ -199,40 +201,18 @@ class Encoder(EncoderSettings):
             As for ``Transformer.loss_and_grad``, as are the results. Numbers have no label
             smoothing.
         """
-        if self.task == "numbers" and label_smoothing:
-            both = f"label_smoothing={label_smoothing} with task='numbers'"
-            raise ValueError(f"{both}, expected 0: it is of classes")
         ops = self._backend(backend, params)
         tokens = self._inputs(params, inputs, keep_mask, types)
-        targets = self._targets(tokens, self._beside(targets, params))
-        n_targets = number_of(self._n_counted(targets, tokens.keep_mask))
-
+        targets, n_counted = self._targets(tokens, self._beside(targets, params))
+        n_targets = number_of(n_counted)
+        criterion = self.head.criterion(tokens, label_smoothing, n_tokens, loss_scale)
         gradients = self._new_gradients(params, ready) if with_grad else None
+
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
-        z, before_backward = self._before_output(ops, params, y, tokens.keep_mask)
-        weight, bias = self.output_map(params)
-        if self.task == "numbers":
-            outputs = ops.linear(z, weight, bias)
-            counts = self._counts_of(tokens.keep_mask)
-            loss, dlogits = ops.mse_loss(
-                outputs, targets, counts, n_tokens=n_tokens, loss_scale=loss_scale
-            )
-        else:
-            loss, dlogits = ops.linear_cross_entropy(
-                z,
-                weight,
-                bias,
-                targets,
-                ignore_id=self.ignore_id,
-                label_smoothing=label_smoothing,
-                n_tokens=n_tokens,
-                loss_scale=loss_scale,
-            )
+        z, before_backward = self.head.before_output(ops, params, y, tokens.keep_mask)
+        loss, dz = self._loss(ops, params, z, targets, criterion, gradients)
         if gradients is None:
             return loss, None, n_targets
-
-        dz = self._output_backward(ops, params, dlogits, z, gradients)
-        del dlogits  # what follows needs the memory
         dy = before_backward(dz, gradients)
         encode_backward(dy, gradients)
         return loss, gradients.all(), n_targets
@@ -241,18 +221,14 @@ class Encoder(EncoderSettings):
         self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None
     ) -> int:
         """Check a batch, and return its number of counted targets; of numbers, each of them."""
-        tokens = self._checked(inputs, keep_mask, types)
-        return int(self._n_counted(self._targets(tokens, targets), tokens.keep_mask))
+        _, n_counted = self._targets(self._checked(inputs, keep_mask, types), targets)
+        return int(n_counted)
 
     @property
     def vector_width(self):
         """The width D' of what ``sentence_vectors`` returns."""
         widths = [each.width for each in self.after_pooling if each.width is not None]
-        return widths[-1] if widths else self._n_poolings * self.d_model
-
-    @property
-    def _n_poolings(self):
-        return len(self.pooling) if isinstance(self.pooling, tuple) else 1
+        return widths[-1] if widths else n_poolings(self.pooling) * self.d_model
 
     def _new_params(self, new):
         # The order of the calls of ``new`` is that of the random numbers: it has to stay.
@@ -269,16 +245,10 @@ class Encoder(EncoderSettings):
         if self.embedding_norm:
             params["embedding_norm"] = new.norm(D, self.norm_type)
         params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
-        if self.task == "words":
-            # As in BERT: a layer of its own, and its normalisation, before the projection.
-            hidden = new.linear(D, INPUTS[self.activation] * D)
-            params["words"] = {"hidden": hidden, "norm": new.norm(D, self.norm_type)}
-            return params | self._new_output(new, self.vocab)
-        if self.pooler:
-            params["pooler"] = new.linear(D, D)
-        if maps := new_maps(new, D * self._n_poolings, self.after_pooling):
-            params["after_pooling"] = maps
-        return params | (self._new_output(new, self.n_outputs) if self.task else {})
+        params |= self.head.new_params(new)
+        if self.head.size is not None:
+            params |= self._new_output(new, self.head.size)
+        return params
 
     def _read(self, ops, params, inputs, keep_mask, types):
         """The output of the last layer, without dropout, and the mask of what is no padding."""
@@ -355,57 +325,7 @@ class Encoder(EncoderSettings):
 
         return x, backward
 
-    def _before_output(self, ops, params, y, keep_mask):
-        """The input of the output projection, and its backward pass, (dz, gradients) -> dy."""
-        if self.task == "words":
-            return self._words(ops, params["words"], y)
-        vectors, pool_backward = pooled(y, keep_mask, self.pooling)
-        if not self.pooler:
-            return vectors, lambda dz, gradients: pool_backward(dz)
-        inside, pooler_backward = linear(ops, params["pooler"], vectors)
-        is_tanh = self.pooler_activation == "tanh"
-        z = ops.tanh(inside) if is_tanh else ops.relu(inside)
-
-        def backward(dz, gradients):
-            dinside = ops.tanh_backward(dz, z) if is_tanh else ops.relu_backward(dz, inside)
-            dvectors, grads = pooler_backward(dinside)
-            gradients.give("pooler", grads)
-            return pool_backward(dvectors)
-
-        return z, backward
-
-    def _words(self, ops, params, y):
-        """What BERT computes at each position before the projection to words."""
-        hidden, hidden_backward = hidden_layer(ops, params, y, self.activation)
-        z, norm_backward = normalise(ops, params["norm"], hidden, self.layer_settings)
-
-        def backward(dz, gradients):
-            dhidden, norm_grads = norm_backward(dz)
-            dy, grads = hidden_backward(dhidden)
-            gradients.give("words", grads | {"norm": norm_grads})
-            return dy
-
-        return z, backward
-
-    # -- targets, and checks
-
-    @property
-    def ignore_id(self):
-        """The class or word that is not counted, if there is one."""
-        return IGNORED if self.by_position else None
-
-    def _counts_of(self, keep_mask):
-        """Which of the numbers count in the loss: None if all do, else a mask (B, T, 1)."""
-        if self.by_position and keep_mask is not None:
-            return keep_mask[..., None]
-        return None
-
-    def _n_counted(self, targets, keep_mask):
-        if not self.by_position:
-            return targets.size
-        if self.task != "numbers":
-            return (targets != IGNORED).sum()
-        return targets.size if keep_mask is None else keep_mask.sum() * self.n_outputs
+    # -- checks
 
     def _checked(self, inputs, keep_mask, types):
         """The checked ``Inputs``, on the device where they are."""
@@ -434,25 +354,11 @@ class Encoder(EncoderSettings):
             keep_mask = is_word if keep_mask is None else is_word & beside(keep_mask, is_word)
         return Inputs(inputs, keep_mask, types)
 
-    def _check_task(self):
-        if self.task is None:
-            expected = "expected 'classes', 'numbers' or 'words'"
-            raise ValueError(f"task=None, {expected}: without one there is no output")
-
-    def _targets(self, tokens, targets):
-        """The checked targets; of positions, -1 at padding."""
-        self._check_task()
-        shape = tokens.values.shape[: 2 if self.by_position else 1]
-        if self.task == "numbers":
-            check_array(targets, "targets", "float")
-            check_shape(targets=(targets, (*shape, self.n_outputs)))
-            return targets
-        size = self.vocab if self.task == "words" else self.n_outputs
-        check_ids(targets, size, "targets", ignore_id=self.ignore_id)
-        check_shape(targets=(targets, shape))
-        if self.by_position and tokens.keep_mask is not None:
-            return np.where(tokens.keep_mask, targets, IGNORED)
-        return targets
+    def _targets(self, inputs, targets):
+        """The checked targets of ``Inputs``, and how many of them count."""
+        self.head.check_output()
+        targets = self.head.checked(inputs, targets)
+        return targets, self.head.n_counted(inputs, targets)
 
 
 def _zeroed(x, keep_mask):

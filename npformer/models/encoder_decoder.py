@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_int, check_two_axes, warn
+from npformer.models.losses import CrossEntropy, with_r_drop
 from npformer.models.model import Model
 from npformer.operations.options import check_option
 from npformer.reference.math.random import keys_from
@@ -215,34 +214,17 @@ class EncoderDecoder(Model):
         """
         ops = self._backend(backend, params)
         src, tgt_in, targets, n_targets = self._batch(params, src, tgt_in, tgt_out)
-        if consistency:  # the whole batch, twice
-            src = np.concatenate([src, src])
-            tgt_in = np.concatenate([tgt_in, tgt_in])
-
+        criterion = CrossEntropy(self.pad_id, label_smoothing, n_tokens, loss_scale)
+        if consistency:
+            criterion, src, tgt_in = with_r_drop(criterion, consistency, src, tgt_in)
         gradients = self._new_gradients(params, ready) if with_grad else None
         encoder_key, decoder_key = keys_from(dropout_key, 2)
+
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
         y, decode_backward = self._decode(ops, params, memory, src, tgt_in, decoder_key, with_grad)
-        weight, bias = self.output_map(params)
-        options: dict[str, Any] = {
-            "ignore_id": self.pad_id,
-            "label_smoothing": label_smoothing,
-            "n_tokens": n_tokens,
-            "loss_scale": loss_scale,
-        }
-        if consistency:
-            both = y.reshape(2, *targets.shape, y.shape[-1])
-            loss, dlogits = ops.linear_paired_cross_entropy(
-                both, weight, bias, targets, consistency, **options
-            )
-            dlogits = dlogits.reshape(*y.shape[:-1], dlogits.shape[-1])
-        else:
-            loss, dlogits = ops.linear_cross_entropy(y, weight, bias, targets, **options)
+        loss, dy = self._loss(ops, params, y, targets, criterion, gradients)
         if gradients is None:
             return loss, None, n_targets
-
-        dy = self._output_backward(ops, params, dlogits, y, gradients)
-        del dlogits  # what follows needs the memory
         dmemory = decode_backward(dy, gradients)
         encode_backward(dmemory, gradients)
         return loss, gradients.all(), n_targets

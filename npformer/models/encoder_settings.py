@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from npformer.checks import check_choice, shown
+from npformer.models.heads import HEADS
 from npformer.models.pooling import POOLINGS, VectorMap
 from npformer.models.stack import OneStack
 
@@ -33,14 +34,7 @@ class EncoderSettings(OneStack):
             self._set(pad_id=None)
         vocabularies = [] if self.vocab is None else [self.vocab]
         self._check_settings(*vocabularies)
-        if (self.n_outputs is not None) != (self.task in ("classes", "numbers")):
-            outputs = f"n_outputs={self.n_outputs} with task={self.task!r}"
-            tasks = "'classes' or 'numbers', and only with them"
-            raise ValueError(f"{outputs}: expected a number of outputs with {tasks}")
-        if self.task == "words" and self.vocab is None:
-            raise ValueError("task='words' with vocab=None, expected a vocabulary")
-        if self.tie_embeddings and self.task != "words":
-            raise ValueError(f"tie_embeddings=True with task={self.task!r}, expected task='words'")
+        self.head.check_settings()
         if self.pooler and self.by_position:
             raise ValueError("pooler=True, expected False where each position has an output")
         if self.counted_positions and (self.pad_id is None or not self.has_learned_positions):
@@ -92,6 +86,11 @@ class EncoderSettings(OneStack):
             raise ValueError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
 
     @property
+    def head(self):
+        """What follows the layers for the task."""
+        return HEADS[self.task](self)
+
+    @property
     def by_position(self):
         """Whether the output layer predicts something for each position."""
-        return self.task == "words" or self.pooling == "none"
+        return self.head.by_position

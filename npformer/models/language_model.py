@@ -9,6 +9,7 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
+from npformer.models.losses import CrossEntropy
 from npformer.models.stack import OneStack, Positions
 from npformer.operations.options import check_option, names_checked
 
@@ -100,24 +101,13 @@ class LanguageModel(OneStack):
         ops = self._backend(backend, params)
         ids, targets = [self._beside(x, params) for x in self._checked(ids, targets)]
         n_targets = self._counted(targets)
+        criterion = CrossEntropy(self.pad_id, label_smoothing, n_tokens, loss_scale)
         gradients = self._new_gradients(params, ready) if with_grad else None
+
         y, encode_backward = self._encode(ops, params, ids, dropout_key, with_grad)
-        weight, bias = self.output_map(params)
-        loss, dlogits = ops.linear_cross_entropy(
-            y,
-            weight,
-            bias,
-            targets,
-            ignore_id=self.pad_id,
-            label_smoothing=label_smoothing,
-            n_tokens=n_tokens,
-            loss_scale=loss_scale,
-        )
+        loss, dy = self._loss(ops, params, y, targets, criterion, gradients)
         if gradients is None:
             return loss, None, n_targets
-
-        dy = self._output_backward(ops, params, dlogits, y, gradients)
-        del dlogits  # what follows needs the memory
         encode_backward(dy, gradients)
         return loss, gradients.all(), n_targets
 

@@ -181,16 +181,22 @@ class Model:
         check_trainable(weight)
         return Gradients(params, ready, self._n_uses)
 
-    def _output_backward(self, ops, params, dlogits, y, gradients):
-        """The gradient of the output projection's input y. A backward pass begins here."""
-        weight, bias = self.stored_output(params)
+    def _loss(self, ops, params, y, targets, criterion, gradients):
+        """The loss of what the output y of the last layer predicts, and its derivative by y.
+
+        A backward pass begins here. Without ``gradients`` there is none, and dy is None.
+        """
+        weight, bias = self.output_map(params)
+        loss, dlogits = criterion.of_output(ops, y, weight, bias, targets)
+        if gradients is None:
+            return loss, None
         dy, dweight, dbias = ops.linear_backward(dlogits, y, weight, bias)
         grads = linear_grads(dweight, dbias)
         if self.tie_embeddings:
             gradients.give_last("embedding", grads.pop("weight").T)
         if grads:
             gradients.give("output", grads)
-        return dy
+        return loss, dy
 
     # -- checks
 

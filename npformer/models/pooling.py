@@ -47,6 +47,11 @@ class VectorMap:
             raise ValueError(f"{setting}, expected one of 'linear' alone")
 
 
+def n_poolings(pooling):
+    """How many poolings give a vector of each sequence: one, or those of a tuple."""
+    return len(pooling) if isinstance(pooling, tuple) else 1
+
+
 def new_maps(new, width, maps):
     """The parameters of maps of a vector of this width, by the numbers of those that have some."""
     params = {}

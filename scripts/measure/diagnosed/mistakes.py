@@ -55,6 +55,7 @@ from npformer import tree
 from npformer.decoding.text import LanguageDecoder
 from npformer.decoding.translation import TranslationDecoder
 from npformer.diagnosis.watch import MATCHED, SAME, UNLIKE
+from npformer.models.heads import Classes
 from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
@@ -277,9 +278,17 @@ def padding_is_not_masked_by_the_model(_, self, ids):
     return np.ones(ids.shape, bool)[:, None, None]
 
 
-@in_method(classes, "Encoder._before_output(keep_mask)", "padding leaks")
-def mean_over_padding(_):
-    return None
+class MeanOverPadding(Classes):
+    """The head of classes, which counts padding, too."""
+
+    def before_output(self, ops, params, y, keep_mask):
+        """What the output layer reads."""
+        return super().before_output(ops, params, y, None)
+
+
+@mistake("padding leaks")
+def mean_over_padding():
+    return classes(variant(nf.Encoder, head=property(MeanOverPadding)))
 
 
 @in_operation(pairs, "self_attention(keep_mask)", "padding leaks", "input ignored")
