@@ -55,21 +55,16 @@ class StackStep:
 
     def __call__(self, x, cache, memory=None):
         """The output (R, D) of the last layer for x (R, D); keys and values go into the cache."""
-        y = self.by_kernel(x, cache, memory)
-        if y is not NotImplemented:
-            return y
+        if self.kernel is not None:
+            y = explained_hook(self.ops, "stack_step", self.kernel, self._about, x, cache, memory)
+            if y is not NotImplemented:
+                return y
         self.layers = list(map(dequantized, self.layers))  # as in FewRowsLinear
         for i, params in enumerate(self.layers):
             of_layer = cache._replace(kv=cache.kv[i])
             of_memory = None if memory is None else memory._replace(kv=memory.kv[i])
             x = decode_layer(self.ops, params, x, self.settings, of_layer, of_memory)
         return x
-
-    def by_kernel(self, x, cache, memory=None):
-        """What a call returns, by the function of the backend alone; else ``NotImplemented``."""
-        if self.kernel is None:
-            return NotImplemented
-        return explained_hook(self.ops, "stack_step", self.kernel, self._about, x, cache, memory)
 
     def _about(self, x, cache, memory):
         caches = [cache] if memory is None else [cache, memory]

@@ -4,44 +4,42 @@ import numpy as np
 
 from npformer.decoding.few_rows import StackStep
 from npformer.layers.cache import KeyValueCache
+from npformer.quantized import is_quantized
 from npformer.runtime.threads import FEW_ROWS
 
 
-def encoded_in_a_step(ops, layers, settings, x, keep_mask):
-    """The output of layers of self-attention, as the function for a step of decoding computes it.
+def step_of_few_words(ops, layers, settings, shape):
+    """The step of decoding that computes layers of self-attention for words (B, S), or None.
 
-    There is no dropout. Each position is a row of the step; its own entry comes last in ``at``,
-    where the step writes its key and value.
-
-    Parameters
-    ----------
-    ops : Ops
-    layers : list of dict
-        The parameters of each layer, of 8-bit integers.
-    settings : LayerSettings
-    x : (B, S, D)
-    keep_mask : bool (B, 1, 1, S), optional
-
-    Returns
-    -------
-    (B, S, D)
-        None if the step is not for these layers, or if there are many words.
+    There is none if the weights are no integers of 8 bits, if there are many words, if a word does
+    not see all of its sentence, or if the backend has no kernel. There is no dropout.
     """
-    B, S, D = x.shape
+    B, S = shape
     attention = settings.attention
-    has_all_in_sight = not attention.causal and (attention.window is None or attention.window >= S)
-    if not has_all_in_sight or not 0 < B * S <= FEW_ROWS:
+    sees_all = not attention.causal and (attention.window is None or attention.window >= S)
+    if not (sees_all and 0 < B * S <= FEW_ROWS and any(map(is_quantized, layers))):
         return None
     step = StackStep(ops, layers, settings, max_rows=B * S, n_steps=1)
+    return None if step.kernel is None else step
+
+
+def encoded_in_a_step(step, x, keep_mask):
+    """The output of the last layer for x (B, S, D); ``keep_mask`` is (B, 1, 1, S), or None.
+
+    Each position is a row of the step; its own entry comes last in ``at``, where the step writes
+    its key and value.
+    """
+    B, S, D = x.shape
+    attention = step.settings.attention
     places = np.arange(S)
     columns = (places[:, None] + places + 1) % S  # each position sees all, itself last
     first = S * np.arange(B)[:, None, None]
     at = (first + columns).reshape(-1, S)
     if keep_mask is not None:
         keep_mask = keep_mask[:, 0, 0][:, columns].reshape(-1, 1, 1, S)
-    kv = np.empty((len(layers), B * S, sum(attention.widths(D)[1:])), x.dtype)
+    kv = np.empty((len(step.layers), B * S, sum(attention.widths(D)[1:])), x.dtype)
     cache = KeyValueCache(kv, at, keep_mask, attention.rotary, np.tile(places, B))
     rows = x.reshape(-1, D)
     # One part of all rows: the threads share its products.
-    [y] = ops.device.run_rows(lambda _: step.by_kernel(rows, cache), 1)
-    return None if y is NotImplemented else y.reshape(x.shape)
+    [y] = step.ops.device.run_rows(lambda _: step(rows, cache), 1)
+    return y.reshape(x.shape)

@@ -12,7 +12,7 @@ from npformer.checks import shown
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
-from npformer.models.few_words import encoded_in_a_step
+from npformer.models.few_words import encoded_in_a_step, step_of_few_words
 from npformer.models.initialization import LayerShapes
 from npformer.models.model import Model, named
 from npformer.models.watching import watched
@@ -25,7 +25,7 @@ from npformer.operations.settings import (
     LayerSettings,
     Rotary,
 )
-from npformer.quantized import dequantized, is_quantized
+from npformer.quantized import dequantized
 from npformer.reference import sinusoidal_encoding
 from npformer.reference.math.random import keys_from
 from npformer.runtime.forks import cached_property
@@ -337,19 +337,16 @@ class TransformerModel(Model):
         return y, encode_backward
 
     def _encode_inputs(self, ops, params, inputs):
-        """The output (B, T, D) of the first stack, without dropout and without a backward pass.
-
-        Of weights of 8 bits and few words the kernel of decoding computes all layers.
-        """
+        """The output (B, T, D) of the first stack, without dropout and without a backward pass."""
         name = self.stacks[0]
         layers = self.layers_of(params, name)
-        if any(map(is_quantized, layers)):
+        step = step_of_few_words(ops.unchecked, layers, self.layer_settings, inputs.shape)
+        if step is None:
+            y, _ = self._encode(ops, params, inputs)
+        else:
             x, keep_mask, _ = self._embed_inputs(ops, params, inputs, None)
-            x = encoded_in_a_step(ops.unchecked, layers, self.layer_settings, x, keep_mask)
-            if x is not None:
-                y, _ = self.stack_output(ops.unchecked, params, name, x)
-                return y
-        y, _ = self._encode(ops, params, inputs)
+            x = encoded_in_a_step(step, x, keep_mask)
+            y, _ = self.stack_output(ops.unchecked, params, name, x)
         return y
 
     def stack_output(self, ops, params, name, x):
