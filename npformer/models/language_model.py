@@ -10,7 +10,8 @@ from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
 from npformer.models.losses import CrossEntropy
-from npformer.models.stack import OneStack, Positions
+from npformer.models.stack import OneStack
+from npformer.models.transformer_settings import Positions
 from npformer.operations.options import check_option, names_checked
 
 
