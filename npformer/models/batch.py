@@ -1,6 +1,8 @@
-"""The batches of a model: what they have to be, their numbers of targets, their mean loss."""
+"""The batches of a model: what they have to be, their targets, their mean loss, and other sizes."""
 
 import inspect
+
+import numpy as np
 
 from npformer.checks import check_int
 
@@ -74,3 +76,17 @@ def mean_loss(trainer, params, batches) -> float:
 
     sums = ranks.gather_lists(ops.device.run_shards(summed, ranks.my_share(batches)))
     return sum(loss for loss, _ in sums) / max(1, sum(n for _, n in sums))
+
+
+def filled_up(model, ids, rounded_up, n_more=0):
+    """Ids (B, T + n_more) with more rows and columns, so that B and T are of a small set.
+
+    They stay as they are if no id is the model's padding.
+    """
+    if model.pad_id is None:
+        return ids
+    n_rows = rounded_up(len(ids)) - len(ids)
+    T = ids.shape[1] - n_more
+    n_columns = min(rounded_up(T), model.max_len) - T
+    missing = (0, n_rows), (0, n_columns)
+    return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=model.pad_id)

@@ -12,6 +12,7 @@ from npformer.checks import check_array, check_ids, check_shape, swapped
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear
 from npformer.models.encoder_settings import EncoderSettings
+from npformer.models.gradients import Gradients
 from npformer.models.pooling import mapped, n_poolings, pooled
 from npformer.operations.options import names_checked
 
@@ -203,10 +204,9 @@ class Encoder(EncoderSettings):
         """
         ops = self._backend(backend, params)
         tokens = self._inputs(params, inputs, keep_mask, types)
-        targets, n_counted = self._targets(tokens, self._beside(targets, params))
-        n_targets = number_of(n_counted)
+        targets, n_targets = self._targets(tokens, self._beside(targets, params))
         criterion = self.head.criterion(tokens, label_smoothing, n_tokens, loss_scale)
-        gradients = self._new_gradients(params, ready) if with_grad else None
+        gradients = Gradients(params, ready, self._n_uses) if with_grad else None
 
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
         z, before_backward = self.head.before_output(ops, params, y, tokens.keep_mask)
@@ -221,8 +221,8 @@ class Encoder(EncoderSettings):
         self, inputs: Array, targets: Array, keep_mask: MaybeArray = None, types: MaybeArray = None
     ) -> int:
         """Check a batch, and return its number of counted targets; of numbers, each of them."""
-        _, n_counted = self._targets(self._checked(inputs, keep_mask, types), targets)
-        return int(n_counted)
+        _, n_targets = self._targets(self._checked(inputs, keep_mask, types), targets)
+        return int(n_targets)
 
     @property
     def vector_width(self):
@@ -358,7 +358,7 @@ class Encoder(EncoderSettings):
         """The checked targets of ``Inputs``, and how many of them count."""
         self.head.check_output()
         targets = self.head.checked(inputs, targets)
-        return targets, self.head.n_counted(inputs, targets)
+        return targets, number_of(self.head.n_counted(inputs, targets))
 
 
 def _zeroed(x, keep_mask):

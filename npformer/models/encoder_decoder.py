@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_int, check_two_axes, warn
+from npformer.models.batch import filled_up
+from npformer.models.gradients import Gradients
 from npformer.models.losses import CrossEntropy, with_r_drop
 from npformer.models.model import Model
 from npformer.operations.options import check_option
@@ -217,7 +219,7 @@ class EncoderDecoder(Model):
         criterion = CrossEntropy(self.pad_id, label_smoothing, n_tokens, loss_scale)
         if consistency:
             criterion, src, tgt_in = with_r_drop(criterion, consistency, src, tgt_in)
-        gradients = self._new_gradients(params, ready) if with_grad else None
+        gradients = Gradients(params, ready, self._n_uses) if with_grad else None
         encoder_key, decoder_key = keys_from(dropout_key, 2)
 
         memory, encode_backward = self._encode(ops, params, src, encoder_key, with_grad)
@@ -256,7 +258,7 @@ class EncoderDecoder(Model):
         small set.
         """
         src, tgt = batch
-        return self._filled_up(src, rounded_up), self._filled_up(tgt, rounded_up, n_more=1)
+        return filled_up(self, src, rounded_up), filled_up(self, tgt, rounded_up, n_more=1)
 
     def _batch(self, params, src, tgt_in, tgt_out):
         """Checked sources, inputs of the decoder and targets, and how many targets count."""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer import tree
+from npformer.quantized import check_trainable
 
 
 class Gradients:
@@ -40,6 +41,7 @@ class Gradients:
     """
 
     def __init__(self, params, ready=None, n_uses=None):
+        check_trainable(params)
         self.params = params
         self.ready = ready
         self.n_missing = dict(n_uses or {})

@@ -9,6 +9,8 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
+from npformer.models.batch import filled_up
+from npformer.models.gradients import Gradients
 from npformer.models.losses import CrossEntropy
 from npformer.models.stack import OneStack
 from npformer.models.transformer_settings import Positions
@@ -103,7 +105,7 @@ class LanguageModel(OneStack):
         ids, targets = [self._beside(x, params) for x in self._checked(ids, targets)]
         n_targets = self._counted(targets)
         criterion = CrossEntropy(self.pad_id, label_smoothing, n_tokens, loss_scale)
-        gradients = self._new_gradients(params, ready) if with_grad else None
+        gradients = Gradients(params, ready, self._n_uses) if with_grad else None
 
         y, encode_backward = self._encode(ops, params, ids, dropout_key, with_grad)
         loss, dy = self._loss(ops, params, y, targets, criterion, gradients)
@@ -120,7 +122,7 @@ class LanguageModel(OneStack):
     def fill_up(self, batch: tuple, rounded_up: Callable[[int], int]) -> tuple:
         """Pad a batch, if an id is padding, to one of a few shapes: see ``Transformer.fill_up``."""
         n_more = 1 if len(batch) == 1 else 0  # ids (B, T+1), or ids and targets (B, T)
-        return tuple(self._filled_up(ids, rounded_up, n_more) for ids in batch)
+        return tuple(filled_up(self, ids, rounded_up, n_more) for ids in batch)
 
     def start(
         self, prompts: Any, bos_id: int | None, slide: bool | None = None

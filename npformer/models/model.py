@@ -11,10 +11,9 @@ from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_ids, check_two_axes, name_of_dtype
 from npformer.layers.projection import linear_grads
-from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_option
-from npformer.quantized import check_trainable, dequantized, look_up
+from npformer.quantized import dequantized, look_up
 from npformer.runtime.forks import cached_property
 
 
@@ -175,12 +174,6 @@ class Model:
         """How often parameters are used, by path: a tied table on each side, and in the output."""
         return {"embedding": len(self.sides) + 1} if self.tie_embeddings else {}
 
-    def _new_gradients(self, params, ready):
-        """What the backward pass of ``loss_and_grad`` gives gradients to, which has ``ready``."""
-        weight, _ = self.stored_output(params)
-        check_trainable(weight)
-        return Gradients(params, ready, self._n_uses)
-
     def _loss(self, ops, params, y, targets, criterion, gradients):
         """The loss of what the output y of the last layer predicts, and its derivative by y.
 
@@ -237,19 +230,6 @@ class Model:
     def _counted(self, targets):
         """The number of targets that are not padding."""
         return targets.size if self.pad_id is None else number_of((targets != self.pad_id).sum())
-
-    def _filled_up(self, ids, rounded_up, n_more=0):
-        """Ids (B, T + n_more) with more rows and columns, so that B and T are of a small set.
-
-        They stay as they are if no id is padding.
-        """
-        if self.pad_id is None:
-            return ids
-        n_rows = rounded_up(len(ids)) - len(ids)
-        T = ids.shape[1] - n_more
-        n_columns = min(rounded_up(T), self.max_len) - T
-        missing = (0, n_rows), (0, n_columns)
-        return np.pad(ids.astype(np.int64, copy=False), missing, constant_values=self.pad_id)
 
     def __repr__(self):
         return brief(self)
