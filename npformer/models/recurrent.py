@@ -7,7 +7,6 @@ last state need not hold the whole source.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -134,10 +133,8 @@ class Recurrent(EncoderDecoder):
 
     def _encode(self, ops, params, src, dropout_key=None, with_grad=False):
         """The memory: the states of the last layer (B, S, D), and the final states of each."""
-        read_layer = read_both_ways if self.bidirectional else read_steps
-        reads = [partial(read_layer, keep_mask=src != self.pad_id)] * self.n_layers
         states, ends, read_backward = self._read(
-            ops, params, "source", src, reads, dropout_key, with_grad
+            ops, params, "source", src, dropout_key, with_grad, keep_mask=src != self.pad_id
         )
 
         def backward(dmemory, gradients):
@@ -174,22 +171,34 @@ class Recurrent(EncoderDecoder):
 
     def _decoder_states(self, ops, params, ends, tgt_in, dropout_key=None, with_grad=False):
         """The states h_t (B, T, D); each layer starts from the encoder's final state."""
-        reads = [partial(read_steps, first=first) for first in ends]
         states, _, backward = self._read(
-            ops, params, "target", tgt_in, reads, dropout_key, with_grad
+            ops, params, "target", tgt_in, dropout_key, with_grad, firsts=ends
         )
         dends = [None] * self.n_layers  # nobody uses the final states of a decoder
         return states, lambda dstates, gradients: backward(dstates, dends, gradients)
 
-    def _read(self, ops, params, side, ids, reads, dropout_key, with_grad):
-        """The states of the last layer, and the final states of each, by a function for each."""
+    def _read(self, ops, params, side, ids, dropout_key, with_grad, *, keep_mask=None, firsts=None):
+        """The states of the last layer, and the final states of each.
+
+        Without ``firsts``, the state of each layer before the first word, these are zeros.
+        """
+        is_encoder = side == "source"
+        layers = params["encoder" if is_encoder else "decoder"]
+        firsts = firsts or [None] * self.n_layers
         embedding_key, *layer_keys = keys_from(dropout_key, 1 + self.n_layers)
-        layers = params["encoder" if side == "source" else "decoder"]
         x, embed_backward = self.embed(ops, params, side, ids, embedding_key)
         ends = []
         stack = Stack(with_grad)
-        for i, (read, layer_key) in enumerate(zip(reads, layer_keys, strict=True)):
-            states, end, read_backward = read(ops, layers[str(i)], x, self.cell)
+        for i, layer_key in enumerate(layer_keys):
+            layer = layers[str(i)]
+            if is_encoder and self.bidirectional:
+                states, end, read_backward = read_both_ways(
+                    ops, layer, x, self.cell, keep_mask=keep_mask
+                )
+            else:
+                states, end, read_backward = read_steps(
+                    ops, layer, x, self.cell, keep_mask=keep_mask, first=firsts[i]
+                )
             x, drop_backward = self._drop(ops, states, layer_key)
             ends.append(end)
             stack.keep((read_backward, drop_backward))
