@@ -1,6 +1,7 @@
 """The batches of a model: what they have to be, their targets, their mean loss, and other sizes."""
 
 import inspect
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,7 +17,7 @@ def check_batches(batches, name="batches"):
             expected = "a tuple such as (src, tgt), or (ids,)"
             raise ValueError(f"{name}[{n}] is a {type(batch).__name__}, expected {expected}")
         for i, x in enumerate(batch):
-            if hasattr(x, "__next__"):
+            if isinstance(x, Iterator):
                 kind = f"a {type(x).__name__}, which can be read only once"
                 raise TypeError(f"batch[{i}] is {kind}: expected an array")
 

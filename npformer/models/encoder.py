@@ -330,15 +330,7 @@ class Encoder(EncoderSettings):
     def _checked(self, inputs, keep_mask, types):
         """The checked ``Inputs``, on the device where they are."""
         if self.vocab is None:
-            check_array(inputs, "inputs", "float")
-            if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
-                advice = swapped(
-                    "inputs", inputs.shape, lambda shape: shape[2:] == (self.n_inputs,)
-                )
-                raise ValueError(
-                    f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs}){advice}"
-                )
-            self._check_length("inputs", inputs.shape[1])
+            self._check_vectors(inputs)
         else:
             self._check_tokens("inputs", inputs, self.vocab)
         if keep_mask is not None:
@@ -353,6 +345,16 @@ class Encoder(EncoderSettings):
             is_word = inputs != self.pad_id
             keep_mask = is_word if keep_mask is None else is_word & beside(keep_mask, is_word)
         return Inputs(inputs, keep_mask, types)
+
+    def _check_vectors(self, inputs):
+        """Check real vectors (B, T, n_inputs)."""
+        check_array(inputs, "inputs", "float")
+        if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
+            advice = swapped("inputs", inputs.shape, lambda shape: shape[2:] == (self.n_inputs,))
+            raise ValueError(
+                f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs}){advice}"
+            )
+        self._check_length("inputs", inputs.shape[1])
 
     def _targets(self, inputs, targets):
         """The checked targets of ``Inputs``, and how many of them count."""
