@@ -28,6 +28,7 @@ from npformer.decoding import (
     sample as sample,
 )
 from npformer.diagnosis import diagnose as diagnose
+from npformer.errors import UserError as UserError
 from npformer.gradients import GradientError as GradientError, gradcheck as gradcheck
 from npformer.models import (
     ByteNet as ByteNet,

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 from npformer import reference, tree
 from npformer.arrays import is_cupy
 from npformer.checks import warn
+from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.reference import Ops
 
@@ -41,7 +42,7 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
         return ops
     if not isinstance(ops, str) or ops not in NAMES:
         expected = f"one of {NAMES}, or what get_backend returns for one of them"
-        raise ValueError(f"backend={backend!r}, expected {expected}")
+        raise UserError(f"backend={backend!r}, expected {expected}")
     if ops == "auto":
         return _gpu() if _on_gpu(params) else _best_on_cpu()
     if ops == "reference":
@@ -51,7 +52,7 @@ def get_backend(backend: AnyBackend = "auto", params: dict | None = None) -> Ops
     try:
         return _cpu()
     except ImportError as error:
-        raise ValueError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
+        raise UserError(f"backend='cpu' needs numba, expected to be installed: {error}") from error
 
 
 def picklable(backend: AnyBackend) -> AnyBackend:
@@ -117,7 +118,7 @@ def _cpu() -> Ops:
 
 def _gpu() -> Ops:
     if missing := why_no_gpu():
-        raise ValueError(f"backend='gpu' needs a GPU and CuPy, expected to find both: {missing}")
+        raise UserError(f"backend='gpu' needs a GPU and CuPy, expected to find both: {missing}")
     from npformer.gpu import ops
 
     return ops

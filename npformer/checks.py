@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from npformer.arrays import has_own_rules, is_recording, library_of
+from npformer.errors import UserError
 
 INT64 = np.dtype(np.int64)
 
@@ -41,7 +42,7 @@ def check_shape(**arrays):
         if array.shape != shape:
             advice = advice_on_ids(name, array.shape, shape) if array.dtype.kind in "iu" else ""
             advice = advice or swapped(name, array.shape, shape.__eq__)
-            raise ValueError(f"{name} has shape {array.shape}, expected {shape}{advice}")
+            raise UserError(f"{name} has shape {array.shape}, expected {shape}{advice}")
 
 
 def advice_on_ids(name, shape, expected):
@@ -62,7 +63,7 @@ def check_two_axes(name, ids, expected, n_least=0):
     library_of(ids, name)  # raises if it is not an array
     if ids.ndim != 2 or ids.shape[1] < n_least:
         advice = advice_on_ids(name, ids.shape, ids.shape[:2])
-        raise ValueError(f"{name} has shape {ids.shape}, {expected}{advice}")
+        raise UserError(f"{name} has shape {ids.shape}, {expected}{advice}")
 
 
 def swapped(name, shape, fits):
@@ -97,7 +98,7 @@ def check_choice(name, value, choices):
     if isinstance(value, str) and value in choices:
         return value
     *others, last = map(repr, choices)
-    raise ValueError(f"{name}={shown(value)}, expected {', '.join(others)} or {last}")
+    raise UserError(f"{name}={shown(value)}, expected {', '.join(others)} or {last}")
 
 
 def check_flag(name, value):
@@ -112,9 +113,9 @@ def check_int(name, value, at_least=-math.inf, at_most=math.inf):
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}={shown(value)} is a {type(value).__name__}, expected an int")
     if value < at_least:
-        raise ValueError(f"{name}={shown(value)}, expected at least {at_least}")
+        raise UserError(f"{name}={shown(value)}, expected at least {at_least}")
     if value > at_most:
-        raise ValueError(f"{name}={shown(value)}, expected at most {at_most}")
+        raise UserError(f"{name}={shown(value)}, expected at most {at_most}")
     return int(value)
 
 
@@ -196,7 +197,7 @@ def check_number(name, value):
         return float(value)
     except OverflowError:
         expected = "a number in the range of a float"
-        raise ValueError(f"{name}={shown(value)}, expected {expected}") from None
+        raise UserError(f"{name}={shown(value)}, expected {expected}") from None
 
 
 @lru_cache(maxsize=100)  # an operation checks the same eps in each call
@@ -206,7 +207,7 @@ def check_in_dtype(name, value, dtype):
         rounded = abs(dtype.type(value))
     if value and not 0 < rounded < math.inf:
         expected = f"a number that {dtype} can hold"
-        raise ValueError(f"{name}={value} is {rounded} in {dtype}, expected {expected}")
+        raise UserError(f"{name}={value} is {rounded} in {dtype}, expected {expected}")
 
 
 def check_array(x, name, kind):
@@ -233,7 +234,7 @@ def check_array(x, name, kind):
         raise TypeError(f"{name} has dtype {x.dtype}, expected a float dtype{advice}")
     elif kind == "written" and isinstance(x, np.ndarray) and not x.flags.writeable:
         expected = f"an array that can be written: try {name}.copy()"
-        raise ValueError(f"{name} is read-only, expected {expected}")
+        raise UserError(f"{name} is read-only, expected {expected}")
     return library
 
 
@@ -285,4 +286,4 @@ def check_ids(ids, size, name, ignore_id=None, *, may_ignore=False):
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         wrong_id = int(ids[where])
         advice = f", or ignore_id={wrong_id} to leave it out" if may_ignore and wrong_id < 0 else ""
-        raise ValueError(f"{name}{list(where)} is {wrong_id}, expected 0 <= id < {size}{advice}")
+        raise UserError(f"{name}{list(where)} is {wrong_id}, expected 0 <= id < {size}{advice}")

@@ -2,9 +2,13 @@
 
 
 class UserError(ValueError):
-    """A mistake of who runs a command, such as a missing file: its message says what to change.
+    """What somebody has given to npformer and can mend: an argument, an option, a file.
 
-    A command shows the message as one line and ends with exit code 1. What commands and scripts
-    refuse is of this class, and so are errors of the library that only a file, an option or the
-    start of the program can cause. A function that refuses an argument raises ``ValueError``.
+    The message names it, says what was given, what was expected and what to do. A command shows
+    the message as one line and ends with exit code 1, where any other ``ValueError``, such as
+    NumPy's for two shapes that do not fit together, is a bug and keeps its traceback. Something of
+    a wrong type is a ``TypeError``, as everywhere in Python.
     """
+
+
+UserError.__module__ = "npformer"  # where people find it, and what a traceback shows

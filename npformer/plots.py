@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.reference import sinusoidal_encoding
 
@@ -137,7 +138,7 @@ def plot_curves(
         ``Axes.set`` takes, such as "title" and "ylim".
     """
     if not panels:
-        raise ValueError(f"panels is {panels!r}, expected one or more")
+        raise UserError(f"panels is {panels!r}, expected one or more")
     checked = [_panel(**panel) for panel in panels]  # all of them before one is drawn
     rows, columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     axes = _axes(axes, path, (rows, columns), (1 + 5 * columns, 4.5 * rows)).ravel()
@@ -187,7 +188,7 @@ def _panel(at, systems, labels=None, middle=np.median, **settings):
         if values.ndim != 2 or values.shape[1] != len(at):
             expected = f"(repetitions, {len(at)})"
             problem = f"{name} has values of the shape {values.shape}"
-            raise ValueError(f"{problem}, expected {expected}")
+            raise UserError(f"{problem}, expected {expected}")
         centre = middle(values, axis=0)
         below = centre - values.min(axis=0)
         above = values.max(axis=0) - centre
@@ -223,11 +224,11 @@ def plot_attention(
     shapes = {layer.shape for layer in weights}
     if len(shapes) != 1 or weights[0].ndim != 3 or weights[0].size == 0:
         problem = f"weights has layers of the shapes {[layer.shape for layer in weights]}"
-        raise ValueError(f"{problem}, expected one (H, T, S) without a 0 for all layers")
+        raise UserError(f"{problem}, expected one (H, T, S) without a 0 for all layers")
     n_heads, T, S = weights[0].shape
     if (len(queries), len(keys)) != (T, S):
         expected = f"(H, {len(queries)}, {len(keys)}), a word for each"
-        raise ValueError(f"weights {weights[0].shape}: expected {expected}")
+        raise UserError(f"weights {weights[0].shape}: expected {expected}")
     largest = max(layer.max() for layer in weights)
     rotation = 90 if max(map(len, keys), default=0) > 2 else 0
     width = 1 + n_heads * max(1.7, 0.18 * S)
@@ -296,7 +297,7 @@ def _axes(axes, path, shape, size, title=None, **options):
         return axes.reshape(shape)
     axes = np.array(axes, object)
     if axes.size != np.prod(shape) or (axes.ndim == 2 and axes.shape != shape):
-        raise ValueError(f"axes has shape {axes.shape}, expected {shape}")
+        raise UserError(f"axes has shape {axes.shape}, expected {shape}")
     return axes.reshape(shape)
 
 

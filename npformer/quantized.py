@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import underflow_is_zero
+from npformer.errors import UserError
 from npformer.runtime.threads import in_parallel
 
 LARGEST = 127  # the integers are from -127 to 127
@@ -121,9 +122,9 @@ def _quantized(path, x):
     if not isinstance(x, np.ndarray):
         problem = f"params[{path!r}] is a {type(x).__module__} array"
         expected = "one of NumPy: only the CPU computes with 8-bit integers"
-        raise ValueError(f"{problem}, expected {expected}")
+        raise UserError(f"{problem}, expected {expected}")
     if not np.isfinite(x).all():
-        raise ValueError(f"params[{path!r}] has inf or NaN, expected numbers")
+        raise UserError(f"params[{path!r}] has inf or NaN, expected numbers")
     return Quantized.of(x, axis=1 if is_table else 0)
 
 
@@ -154,7 +155,7 @@ def check_trainable(params):
     """Raise an error if parameters hold integers."""
     if is_quantized(params):
         advice = "train floats, and quantize them afterwards"
-        raise ValueError(f"8-bit integers have no gradients: {advice}")
+        raise UserError(f"8-bit integers have no gradients: {advice}")
 
 
 def moved(params, device):

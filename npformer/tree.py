@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, has_own_rules
+from npformer.errors import UserError
 
 NOTHING = object()  # where a tree has no leaf of this name
 DEEPEST = 100  # levels of dicts (and lists, in JSON), far from Python's limit of recursion
@@ -59,7 +60,7 @@ def from_leaves(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     {'a': {'weight': 1, 'bias': 2}, 'b': 3}
     >>> from_leaves([("a", 1), ("a.b", 2)])
     Traceback (most recent call last):
-    ValueError: the path 'a.b' leads through a leaf or ends at one that is there, \
+    npformer.UserError: the path 'a.b' leads through a leaf or ends at one that is there, \
 expected other names
     """
     tree: dict = {}
@@ -70,7 +71,7 @@ expected other names
             branch = branch.setdefault(parent, {}) if isinstance(branch, dict) else branch
         if not isinstance(branch, dict) or name in branch:
             problem = f"the path {path!r:.60} leads through a leaf or ends at one that is there"
-            raise ValueError(f"{problem}, expected other names")
+            raise UserError(f"{problem}, expected other names")
         branch[name] = x
     return tree
 
@@ -124,14 +125,14 @@ def map_leaves(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     {'a': {'b': 11}}
     >>> map_leaves(np.add, {"a": {"b": np.zeros(3)}}, {"a": {}})
     Traceback (most recent call last):
-    ValueError: trees differ at a.b: float64 of shape (3,) against nothing
+    npformer.UserError: trees differ at a.b: float64 of shape (3,) against nothing
     """
     if not callable(f):
         raise TypeError(f"f is {described(f)}, expected a function of arrays")
     try:
         return _mapped(f, tree, *others)
     except _TreesDiffer:
-        raise ValueError(f"trees differ {_difference([tree, *others])}") from None
+        raise UserError(f"trees differ {_difference([tree, *others])}") from None
 
 
 class _TreesDiffer(Exception):
@@ -205,7 +206,7 @@ def flatten(tree: Any) -> tuple[Array, Any]:
     """
     arrays = _arrays(tree)
     if not arrays:
-        raise ValueError("the tree has no arrays, expected one or more")
+        raise UserError("the tree has no arrays, expected one or more")
     flat = np.concatenate([x.ravel() for _, x in arrays])
     return flat, view_as(flat, tree)
 
@@ -220,7 +221,7 @@ def view_as(flat: Array, tree: Any) -> Any:
     if not hasattr(flat, "shape"):
         raise TypeError(f"flat is {described(flat)}, expected an array")
     if flat.size != count(tree):
-        raise ValueError(f"the buffer has {flat.size} numbers, the tree {count(tree)}")
+        raise UserError(f"the buffer has {flat.size} numbers, the tree {count(tree)}")
     start = 0
 
     def take(like):
@@ -279,8 +280,8 @@ class Fixed(dict):
     >>> params["output"]["bias"] += 1
     >>> params["output"]["bias"] = np.ones(2)
     Traceback (most recent call last):
-    ValueError: parameter 'bias' cannot be replaced, added or deleted: write into the array, as \
-params['bias'][...] = x
+    npformer.UserError: parameter 'bias' cannot be replaced, added or deleted: \
+write into the array, as params['bias'][...] = x
     """
 
     def __init__(self, tree):
@@ -296,7 +297,7 @@ params['bias'][...] = x
     def _refuse(self, *names, **more):
         name = repr(next((name for name in [*names, *more] if isinstance(name, str)), "name"))
         advice = f"write into the array, as params[{name}][...] = x"
-        raise ValueError(f"parameter {name} cannot be replaced, added or deleted: {advice}")
+        raise UserError(f"parameter {name} cannot be replaced, added or deleted: {advice}")
 
     __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
     clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
@@ -405,7 +406,7 @@ def check_like(
         expected_shape = getattr(like, "shape", ())
         if len(shape) == 2 and shape == expected_shape[::-1] != expected_shape:
             problem += ": try its .T"
-        raise ValueError(f"{what} {_path(names)}: {problem}")
+        raise UserError(f"{what} {_path(names)}: {problem}")
 
 
 def _named_arrays(tree, parents=()):

@@ -12,6 +12,7 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_choice
 from npformer.decoding.generation import FORBIDDEN, NOT_FINITE, no_token
 from npformer.decoding.request import Request, checked_request
+from npformer.errors import UserError
 from npformer.operations.options import AT_LEAST_1, check_option
 
 SHOWN = 8  # tokens of a hypothesis, in its text
@@ -117,9 +118,9 @@ def beam_search(
     beam_size = AT_LEAST_1.check("beam_size", beam_size)
     n_best = check_option("n_best", n_best)
     if n_best > beam_size:
-        raise ValueError(f"n_best={n_best}, expected at most beam_size={beam_size}")
+        raise UserError(f"n_best={n_best}, expected at most beam_size={beam_size}")
     if early_stopping not in (True, False, "never"):
-        raise ValueError(f"early_stopping={early_stopping!r}, expected True, False or 'never'")
+        raise UserError(f"early_stopping={early_stopping!r}, expected True, False or 'never'")
     penalty = length_penalty_of(length_penalty, penalty_form)
 
     beams = []
@@ -138,7 +139,7 @@ def length_penalty_of(alpha, form):
     """Return the length penalty, which divides the log-probability, as a function of the length."""
     alpha = check_option("length_penalty", alpha)
     if alpha > 10:
-        raise ValueError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
+        raise UserError(f"length_penalty={alpha}, expected 0 to 10; 1 compares means per token")
     check_choice("penalty_form", form, ("power", "gnmt"))
 
     def penalty(length):

@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
+from npformer.errors import UserError
 
 NOT_FINITE = "the logits are NaN or infinite"
 FORBIDDEN = "all logits but those of padding (and of the end token before min_len) are -inf"
@@ -63,7 +64,7 @@ def check_decoder(decoder, model, params):
         return
     if not (hasattr(decoder, "begin") and decoder.model is model and decoder.params is params):
         advice = "give model.decoder(params, [], max_rows=1)"
-        raise ValueError(f"decoder is not of this model and these params: {advice}")
+        raise UserError(f"decoder is not of this model and these params: {advice}")
 
 
 def forbid(logits, request, rows, length):
@@ -87,7 +88,7 @@ def check_possible(logits, params, t):
 
 def no_token(why, params, t):
     """Return the error if no token can be chosen after the first t."""
-    return ValueError(f"token {t + 1} cannot be chosen: {why}; {culprit(params)}")
+    return UserError(f"token {t + 1} cannot be chosen: {why}; {culprit(params)}")
 
 
 def culprit(params):

@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.arrays import Array, on_host
 from npformer.checks import check_flag, check_ids, check_two_axes
+from npformer.errors import UserError
 
 
 class Prompts(NamedTuple):
@@ -56,13 +57,13 @@ class Prompts(NamedTuple):
         for i, n in enumerate(lengths):
             if n == 0:
                 advice = "begin it with a token that begins texts"
-                raise ValueError(f"prompt {i} is empty, expected one or more tokens: {advice}")
+                raise UserError(f"prompt {i} is empty, expected one or more tokens: {advice}")
             if n > model.max_len and not slide:
                 limit = f"at most max_len={model.max_len} of the model"
                 limit += f": give its last {model.max_len}"
                 if slide is not None:
                     limit += ", or slide=True"
-                raise ValueError(f"prompt {i} has {n} tokens, expected {limit}")
+                raise UserError(f"prompt {i} has {n} tokens, expected {limit}")
         return cls(ids, lengths, bool(slide))
 
     def latest(self, n: int) -> "Prompts":
@@ -87,11 +88,11 @@ def _in_list(texts, model):
     ids = np.zeros((len(rows), max(lengths, default=0)), int)
     for i, row in enumerate(rows):
         if row.ndim != 1:
-            raise ValueError(f"prompt {i} has shape {row.shape}, expected a sequence of token ids")
+            raise UserError(f"prompt {i} has shape {row.shape}, expected a sequence of token ids")
         check_ids(row, model.vocab, f"prompts[{i}]")
         if (row == model.pad_id).any():
             padding = f"padding, id {model.pad_id}"
-            raise ValueError(f"prompts[{i}] has {padding}, expected none in a list of prompts")
+            raise UserError(f"prompts[{i}] has {padding}, expected none in a list of prompts")
         ids[i, : len(row)] = row
     return ids, lengths
 
@@ -103,7 +104,7 @@ def _in_array(ids, model):
     ids = on_host(ids)
     is_word = np.ones(ids.shape, bool) if model.pad_id is None else ids != model.pad_id
     if (is_word[:, 1:] > is_word[:, :-1]).any():
-        raise ValueError(
+        raise UserError(
             "prompts has padding before a token, expected it after the last one of each row"
         )
     return ids, is_word.sum(axis=1)

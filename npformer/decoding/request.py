@@ -6,6 +6,7 @@ import numpy as np
 
 from npformer.arrays import library_of
 from npformer.checks import check_ids, check_int, check_no_class, check_two_axes
+from npformer.errors import UserError
 from npformer.operations.options import LARGEST, check_option
 
 
@@ -54,11 +55,11 @@ def checked_request(model, src, bos_id, eos_id, max_len, min_len, slide=None):
         raise TypeError(f"model is a {kind}, expected {expected}, and then its params")
     is_language_model = hasattr(model, "start")
     if slide and not is_language_model:
-        raise ValueError(f"slide={slide!r} with a {type(model).__name__}, expected a LanguageModel")
+        raise UserError(f"slide={slide!r} with a {type(model).__name__}, expected a LanguageModel")
     start = model.start(src, bos_id, slide) if is_language_model else _start(model, src, bos_id)
     sources, first_tokens, room = start
     if eos_id is None and not is_language_model:
-        raise ValueError("eos_id=None, expected the end token of every target in training")
+        raise UserError("eos_id=None, expected the end token of every target in training")
     eos_ids = _end_tokens(model, eos_id)
     min_len = check_option("min_len", min_len)
     limits = _limits(model, max_len, min_len, room, slide)
@@ -86,10 +87,10 @@ def _end_tokens(model, eos_id):
 def _token(model, name, token):
     token = check_option(name, token)
     if not 0 <= token < model.tgt_vocab:
-        raise ValueError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
+        raise UserError(f"{name}={token}, expected 0 <= {name} < {model.tgt_vocab}")
     if token == model.pad_id:
         why = "is the padding's id, which is never attended to"
-        raise ValueError(f"{name}={token} {why}: expected another id")
+        raise UserError(f"{name}={token} {why}: expected another id")
     return token
 
 
@@ -108,11 +109,11 @@ def _limits(model, max_len, min_len, room, slide):
         is_beyond_model = limit > model.max_len and has_no_rows and not slide
         if limit < 1 or is_beyond_model:
             possible = f"1 <= max_len <= {model.max_len}"
-            raise ValueError(f"max_len={limit}, expected {possible}, the model's")
+            raise UserError(f"max_len={limit}, expected {possible}, the model's")
         if limit > LARGEST:
-            raise ValueError(f"max_len={limit}, expected at most {LARGEST}")
+            raise UserError(f"max_len={limit}, expected at most {LARGEST}")
         if limit < min_len:
-            raise ValueError(f"min_len={min_len}, expected at most max_len={limit}")
+            raise UserError(f"min_len={min_len}, expected at most max_len={limit}")
     return np.broadcast_to(limits, room.shape).astype(np.int64)
 
 
@@ -122,7 +123,7 @@ def _limit_of_each(max_len, shape):
     limits = np.asarray(max_len)
     if limits.shape != shape or limits.dtype.kind not in "iu":
         form = f"shape {limits.shape}, dtype {limits.dtype}"
-        raise ValueError(f"max_len has {form}: expected an int, or one per source")
+        raise UserError(f"max_len has {form}: expected an int, or one per source")
     return limits
 
 
@@ -137,4 +138,4 @@ def _check_room(model, limits, room, advice):
     if n_prompt > 1:
         prompt = f"the prompt of {n_prompt} tokens"
         why = f"as the model's max_len={model.max_len} has to hold {prompt}, too"
-    raise ValueError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{advice}")
+    raise UserError(f"max_len={limits[i]}, expected 1 <= max_len <= {room[i]}, {why}{advice}")

@@ -8,6 +8,7 @@ from npformer.arrays import Array, on_host, underflow_is_zero
 from npformer.backends import AnyBackend
 from npformer.checks import check_ids, check_no_class, check_two_axes
 from npformer.decoding.generation import culprit
+from npformer.errors import UserError
 from npformer.reference import log_softmax
 
 
@@ -58,5 +59,5 @@ def log_probability(
     is_nan = np.isnan(total)
     if is_nan.any():
         row = f"the log-probability of row {is_nan.argmax()}"
-        raise ValueError(f"{row} is NaN; {culprit(params)}")
+        raise UserError(f"{row} is NaN; {culprit(params)}")
     return total

@@ -11,6 +11,7 @@ from npformer.checks import check_callable, check_key
 from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.request import checked_request
+from npformer.errors import UserError
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
@@ -136,7 +137,7 @@ def penalised(logits, occurs, penalty):
         logits[occurs] = np.where(before > 0, before / penalty, before * penalty)
     if not np.isfinite(logits.max(axis=-1)).all():
         advice = "expected one that is nearer to 1"
-        raise ValueError(f"repetition_penalty={penalty:g} makes logits infinite: {advice}")
+        raise UserError(f"repetition_penalty={penalty:g} makes logits infinite: {advice}")
     return logits
 
 

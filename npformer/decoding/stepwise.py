@@ -5,6 +5,7 @@ import numpy as np
 from npformer.arrays import beside, on_host
 from npformer.checks import check_ids
 from npformer.decoding.few_rows import FewRowsLinear
+from npformer.errors import UserError
 from npformer.quantized import floats
 
 
@@ -61,7 +62,7 @@ class StepwiseDecoder:
         """
         if not 0 < len(tokens) == len(parents) <= self.max_rows:
             numbers = f"{len(tokens)} tokens, {len(parents)} parents"
-            raise ValueError(
+            raise UserError(
                 f"{numbers}: expected equal numbers, from 1 to max_rows={self.max_rows}"
             )
         check_ids(parents, len(self.at), "parents")
@@ -86,7 +87,7 @@ class StepwiseDecoder:
     def _append(self, tokens, parents):
         """Give the newest token of each row an entry of the cache: ``max_rows`` are of a step."""
         if self.n_steps == self.max_len:
-            raise ValueError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
+            raise UserError(f"step {self.n_steps + 1}, expected at most max_len={self.max_len}")
         self._extend(parents, first=self.n_steps * self.max_rows)
 
     def _extend(self, parents, first):

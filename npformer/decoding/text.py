@@ -7,6 +7,7 @@ from npformer.decoding.entries import Entries
 from npformer.decoding.few_rows import StackStep
 from npformer.decoding.reading import Texts, read
 from npformer.decoding.stepwise import StepwiseDecoder
+from npformer.errors import UserError
 from npformer.layers.cache import KeyValueCache
 
 
@@ -92,7 +93,7 @@ class LanguageDecoder(StepwiseDecoder):
         longest = int(positions.max()) + 1
         if longest > self.model.max_len and not (self.slide or self.model.is_endless):
             limit = f"max_len={self.model.max_len} of the model"
-            raise ValueError(f"a text of {longest} tokens, expected at most {limit}")
+            raise UserError(f"a text of {longest} tokens, expected at most {limit}")
 
     def _newest(self, tokens, t, part):
         positions = self.positions[part]

@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from npformer.errors import UserError
 from npformer.operations.explain import Listing
 
 SURE = "certain"
@@ -210,7 +211,7 @@ def read_table(text):
     for paragraph in text.strip().split("\n\n"):
         row = PARAGRAPH.fullmatch(paragraph)
         if row is None:
-            raise ValueError(f"no paragraph of a finding: {paragraph}")
+            raise UserError(f"no paragraph of a finding: {paragraph}")
         about = row.groupdict()
         hidden = about.pop("hides")
         table[row["name"]] = Finding(seen="", **about)

@@ -6,6 +6,8 @@ sequence that contains the end token has no next token, so asking for it is an e
 
 import numpy as np
 
+from npformer.errors import UserError
+
 
 def table(rows, others, eos=1):
     """The numbers that follow some tuples of tokens, and those that follow all others."""
@@ -27,5 +29,5 @@ def unfinished(tokens, eos):
     """The tokens as a tuple of int, without the end token."""
     tokens = tuple(int(token) for token in tokens)
     if eos in tokens:
-        raise ValueError(f"the next token after {list(tokens)} was asked for, but {eos} is the end")
+        raise UserError(f"the next token after {list(tokens)} was asked for, but {eos} is the end")
     return tokens

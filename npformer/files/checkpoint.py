@@ -133,7 +133,7 @@ def load_checkpoint(path: Any) -> tuple[dict[str, np.ndarray], dict]:
             names = sorted(map(repr, file.keys()))
             if not isinstance(order, list) or sorted(map(repr, order)) != names:
                 expected = "the names of its arrays, each once"
-                raise ValueError(f"its order is {order!r:.60}, expected {expected}")
+                raise UserError(f"its order is {order!r:.60}, expected {expected}")
             check_restorable(info, "its info")
             arrays = {name: file.get_tensor(name) for name in order}
     # TypeError and AttributeError are those of a dtype that NumPy does not have.
@@ -172,11 +172,11 @@ def joined(argument, ours, given):
 
     >>> joined("info", {"step": 1}, {"step": 2})
     Traceback (most recent call last):
-    ValueError: info has the names ['step'], expected others: these are taken
+    npformer.UserError: info has the names ['step'], expected others: these are taken
     """
     more = given or {}
     if common := sorted(ours.keys() & more.keys()):
-        raise ValueError(f"{argument} has the names {common}, expected others: these are taken")
+        raise UserError(f"{argument} has the names {common}, expected others: these are taken")
     return ours | more
 
 
@@ -192,12 +192,12 @@ def _opened(path):
 
 def _check_metadata(metadata):
     if metadata.get("format") != FORMAT:
-        raise ValueError("npformer did not write it")
+        raise UserError("npformer did not write it")
     if metadata.get("version") != VERSION:
         version = f"{metadata.get('version')!s:.20}"
-        raise ValueError(f"it has format version {version}, this npformer reads {VERSION}")
+        raise UserError(f"it has format version {version}, this npformer reads {VERSION}")
     if missing := {"order", "info", "crc32"} - metadata.keys():
-        raise ValueError(f"its metadata lacks {sorted(missing)}")
+        raise UserError(f"its metadata lacks {sorted(missing)}")
 
 
 def _refusal(path, why):
@@ -239,9 +239,9 @@ def _check_name(name):
         raise TypeError(f"arrays has the key {name!r}, expected strings")
     if name.encode(errors="replace").decode() != name:  # it has a half of a surrogate pair
         expected = "text that UTF-8 can encode: rename it"
-        raise ValueError(f"arrays has the key {name!r}, expected {expected}")
+        raise UserError(f"arrays has the key {name!r}, expected {expected}")
     if name == "__metadata__":
-        raise ValueError(f"arrays has the key {name!r}, which safetensors reserves: rename it")
+        raise UserError(f"arrays has the key {name!r}, which safetensors reserves: rename it")
 
 
 def checksum(arrays, metadata):

@@ -9,6 +9,7 @@ import stat
 import sys
 from pathlib import Path
 
+from npformer.errors import UserError
 from npformer.files.locks import scratch_folder
 from npformer.files.paths import path_to_replace
 from npformer.runtime.interrupts import deferred_interrupts
@@ -91,7 +92,7 @@ def check_finished(folder):
     if (folder / UNFINISHED).exists():
         advice = f"save them again; or, if you have replaced them all, delete {UNFINISHED}"
         what = "some of its files may be old and some new, as saving them was interrupted"
-        raise ValueError(f"{what}: {advice}")
+        raise UserError(f"{what}: {advice}")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ import os
 import shutil
 from uuid import uuid4
 
+from npformer.errors import UserError
+
 # of a system or a disk:
 WITHOUT_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL}
 
@@ -28,7 +30,7 @@ def locked(folder):
             stack.callback(os.close, lock_folder(folder))
         except BlockingIOError:
             advice = "wait for its end, or choose another folder"
-            raise ValueError(f"{folder} belongs to a running training: {advice}") from None
+            raise UserError(f"{folder} belongs to a running training: {advice}") from None
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from npformer.checks import shown
+from npformer.errors import UserError
 
 KINDS = {
     stat.S_IFREG: "a file",
@@ -43,7 +44,7 @@ def check_path(path, name="path"):
         kind = type(path).__name__
         raise TypeError(f"{name}={shown(path)} is a {kind}, expected a str or a Path")
     if os.fspath(path) == "":
-        raise ValueError(f"{name}='' is no name, expected one; '.' is the current folder")
+        raise UserError(f"{name}='' is no name, expected one; '.' is the current folder")
     return Path(path)
 
 
@@ -55,16 +56,16 @@ def path_to_replace(path, expected):
     path = check_path(path)
     # Halves of surrogate pairs are not in UTF-8, either.
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in str(path)):
-        raise ValueError(f"path={str(path)!a:.80} has a character that no name of a file can have")
+        raise UserError(f"path={str(path)!a:.80} has a character that no name of a file can have")
     kind = kind_of_file(path)
     if kind not in (expected, MISSING):
-        raise ValueError(f"{path} is {kind}, expected {expected}, or a new name")
+        raise UserError(f"{path} is {kind}, expected {expected}, or a new name")
     if not path.is_symlink():
         return path
     place = Path(os.path.realpath(path))  # so that the link stays one
     if place.is_symlink():
         what = f"{path} is a link that leads to itself"
-        raise ValueError(f"{what}, expected {expected}, or a new name")
+        raise UserError(f"{what}, expected {expected}, or a new name")
     return place
 
 
@@ -97,7 +98,7 @@ def check_regular(path):
     """
     kind = kind_of_file(path)
     if kind not in ("a file", MISSING):
-        raise ValueError(f"{path} is {kind}, expected a file")
+        raise UserError(f"{path} is {kind}, expected a file")
 
 
 def read_bounded(path, at_most):
@@ -106,5 +107,5 @@ def read_bounded(path, at_most):
     with open(path, "rb") as file:
         content = file.read(at_most + 1)  # whatever size it says it has
     if len(content) > at_most:
-        raise ValueError(f"{path} has more than {at_most:,} bytes, expected a smaller file")
+        raise UserError(f"{path} has more than {at_most:,} bytes, expected a smaller file")
     return content

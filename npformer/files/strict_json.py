@@ -3,6 +3,7 @@
 import itertools
 import json
 
+from npformer.errors import UserError
 from npformer.tree import DEEPEST
 
 LONGEST = 8 * 2**20  # characters of a text; parsed, it takes some times as much memory
@@ -17,24 +18,25 @@ def parse_json(text, what):
 
     >>> parse_json("[1, 2", "the header")
     Traceback (most recent call last):
-    ValueError: the header is not valid JSON: Expecting ',' delimiter: line 1 column 6 (char 5)
+    npformer.UserError: the header is not valid JSON: Expecting ',' delimiter: \
+line 1 column 6 (char 5)
     """
     check_size(text, what)
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError(_too_deep(what)) from None
+        raise UserError(_too_deep(what)) from None
     except ValueError as error:
-        raise ValueError(f"{what} is not valid JSON: {error}") from None
+        raise UserError(f"{what} is not valid JSON: {error}") from None
 
 
 def check_size(text, what):
     """Check that JSON is short and has few enough values, before any of them takes memory."""
     if len(text) > LONGEST:
-        raise ValueError(_too_much(what, f"{len(text):,} characters", LONGEST))
+        raise UserError(_too_much(what, f"{len(text):,} characters", LONGEST))
     n = sum(map(text.count, ",:[{"))
     if n > MOST_VALUES:
-        raise ValueError(_too_much(what, f"up to {n:,} values", MOST_VALUES))
+        raise UserError(_too_much(what, f"up to {n:,} values", MOST_VALUES))
 
 
 def _too_much(what, size, limit):
@@ -62,9 +64,9 @@ bool or None
 
 def _check_value(value, where, what, depth, count):
     if next(count) > MOST_VALUES:  # lists and dicts that are in several places are saved as often
-        raise ValueError(_too_much(what, "too many values", MOST_VALUES))
+        raise UserError(_too_much(what, "too many values", MOST_VALUES))
     if depth > DEEPEST:
-        raise ValueError(_too_deep(what))
+        raise UserError(_too_deep(what))
     if isinstance(value, dict):
         for key, child in value.items():
             if not isinstance(key, str):
@@ -75,7 +77,7 @@ def _check_value(value, where, what, depth, count):
             _check_value(child, f"{where}[{i}]", what, depth + 1, count)
     elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
         size = f"more than {MOST_DIGITS} digits"
-        raise ValueError(f"{where} is an integer of {size}, expected a smaller one")
+        raise UserError(f"{where} is an integer of {size}, expected a smaller one")
     elif value is not None and not isinstance(value, (str, int, float)):
         wanted = "what JSON has: a dict, list, str, int, float, bool or None"
         if getattr(value, "ndim", None) == 0:  # a number of NumPy

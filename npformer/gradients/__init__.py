@@ -20,6 +20,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_callable, check_int
+from npformer.errors import UserError
 
 COMPLEX_STEP = 1e-30
 CENTRAL_STEP = 1e-5
@@ -135,7 +136,7 @@ tolerance 1e-13): at [0] the backward gives 1.8101675 and the complex step -1.81
     args = [_checked(x, i) for i, x in enumerate(args)]
     names = [f"x{i}" for i in range(len(args))] if names is None else list(names)
     if len(names) != len(args):
-        raise ValueError(f"{len(names)} names for {len(args)} args, expected equally many")
+        raise UserError(f"{len(names)} names for {len(args)} args, expected equally many")
 
     dy = cotangent(_shape_of_result(f, args), seed)
     gradients = _gradients(f_backward, dy, args, names)

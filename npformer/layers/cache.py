@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_ids
+from npformer.errors import UserError
 from npformer.operations.settings import AttentionSettings, Rotary
 from npformer.reference import Ops
 
@@ -76,7 +77,7 @@ class KeyValueCache(NamedTuple):
             newest = f"keys and values {kv.shape} of the newest positions"
             cache = f"a cache with kv {self.kv.shape} and at {self.at.shape}"
             last = "at (R, S) with the newest position as its last"
-            raise ValueError(f"{newest} for {cache}: expected {expected}, and {last}")
+            raise UserError(f"{newest} for {cache}: expected {expected}, and {last}")
         # The ids are looked through only when something is wrong: each layer writes in each step.
         try:
             self.kv[self.at[:, -1]] = kv

@@ -4,6 +4,7 @@ There is no backward pass, and no dropout. Masks belong to the cache, which know
 read.
 """
 
+from npformer.errors import UserError
 from npformer.layers.multi_head import packed_heads
 from npformer.layers.projection import project
 from npformer.layers.sublayer import add_and_norm, feed_forward_sublayer, norm_before
@@ -55,7 +56,7 @@ def newest_heads(ops, params, x, settings, cache, *, bias=None):
         both = f"the settings have rotary={settings.rotary}, the keys of the cache "
         both += f"rotary={cache.rotary}"
         advice = "as of KeyValueCache(kv, at, rotary=settings.rotary)"
-        raise ValueError(f"{both}: expected the same, {advice}")
+        raise UserError(f"{both}: expected the same, {advice}")
     qkv, _ = packed_heads(ops, params, x, settings, cache.newest_positions)
     head_width = qkv.shape[-1] // settings.n_packed_heads
     query_width = head_width * settings.n_heads
@@ -81,9 +82,9 @@ def check_beside_cache(settings, dropout_key, *masks):
     }
     for name, rate in rates.items():
         if rate > 0:
-            raise ValueError(f"settings.{name}={rate} beside a cache, expected 0")
+            raise UserError(f"settings.{name}={rate} beside a cache, expected 0")
     if dropout_key is not None:
-        raise ValueError("dropout_key is given beside a cache, expected None")
+        raise UserError("dropout_key is given beside a cache, expected None")
     if any(mask is not None for mask in masks):
         advice = "put it into KeyValueCache(kv, at, keep_mask)"
-        raise ValueError(f"keep_mask is given beside a cache, expected None: {advice}")
+        raise UserError(f"keep_mask is given beside a cache, expected None: {advice}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.errors import UserError
 from npformer.layers.normalisation import rms_norm
 from npformer.layers.projection import linear, project
 from npformer.layers.types import Backward, Params
@@ -284,7 +285,7 @@ def packed_heads(ops, params, x, settings, positions=None):
     qkv, project_backward = project(ops, params, x, ("q", "k", "v"), settings.parts)
     if x.ndim != (3 if positions is None else 2):
         expected = "(B, T, D)" if positions is None else "(R, D) with a cache"
-        raise ValueError(f"x has shape {x.shape}, expected {expected}")
+        raise UserError(f"x has shape {x.shape}, expected {expected}")
     if settings.qk_norm_eps is None and settings.rotary is None:
         return qkv, project_backward
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.errors import UserError
 from npformer.layers.types import Backward, Params
 from npformer.reference import Ops
 
@@ -105,7 +106,7 @@ def _side_by_side(params, names, parts):
     """The matrices and biases of several maps, concatenated."""
     if any(name not in params for name in names):
         expected = f"{''.join(names)!r}, or each of {list(names)}"
-        raise ValueError(f"params has {list(params)}, expected {expected}")
+        raise UserError(f"params has {list(params)}, expected {expected}")
     shapes_of_first = _shapes(params[names[0]])
     *inputs, width = shapes_of_first["weight"]
     parts = parts or [1] * len(names)
@@ -115,7 +116,7 @@ def _side_by_side(params, names, parts):
         expected = {key: axes if key == "weight" else axes[-1:] for key in shapes_of_first}
         if shapes != expected:
             of_map = f"params of {name!r} have the shapes {shapes}"
-            raise ValueError(f"{of_map}, expected {expected}, as of {names[0]!r}")
+            raise UserError(f"{of_map}, expected {expected}, as of {names[0]!r}")
     return {
         key: np.concatenate([params[name][key] for name in names], axis=-1)
         for key in shapes_of_first

@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_choice
+from npformer.errors import UserError
 from npformer.layers.projection import linear
 from npformer.layers.types import Params
 from npformer.reference import Ops
@@ -65,7 +66,7 @@ def read_steps(
         first = (np.zeros_like(x, shape=(len(x), len(hidden["weight"]))),) * n_states
     elif len(first) != n_states:
         expected = "(h0,)" if cell == "gru" else "(h0, c0)"
-        raise ValueError(f"first has {len(first)} arrays, expected {expected}")
+        raise UserError(f"first has {len(first)} arrays, expected {expected}")
     x_gates, input_backward = linear(ops, params["input"], x)
     run = _run_gru if cell == "gru" else _run_lstm
     along, run_backward = run(ops, hidden, x_gates, first, keep_mask, reverse)

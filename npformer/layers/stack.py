@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from npformer.errors import UserError
+
 
 class Stack:
     """Keep the backward function of each layer, and return them from the last layer to the first.
@@ -40,7 +42,7 @@ class Stack:
         """Yield (index of the layer, its backward function), the last layer first."""
         if not self._train:
             advice = "expected Stack(train=True), or with_grad=True of a model"
-            raise ValueError(f"the stack has kept nothing for a backward pass, {advice}")
+            raise UserError(f"the stack has kept nothing for a backward pass, {advice}")
         while self._backwards:
             # Popped, not iterated: the list would keep the activations of all layers to the end.
             backward = self._backwards.pop()

@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 from npformer.checks import check_key, shown
+from npformer.errors import UserError
 from npformer.layers.cache import KeyValueCache
 from npformer.layers.types import Params
 from npformer.operations.options import check_instance
@@ -77,12 +78,12 @@ class LayerParams(dict):
 
     >>> LayerParams({"out": {}})["hidden"]
     Traceback (most recent call last):
-    ValueError: params has ['out'], expected 'hidden', too
+    npformer.UserError: params has ['out'], expected 'hidden', too
     >>> params = LayerParams({"weight": np.eye(2), "bais": np.zeros(2)})
     >>> weight, bias = params["weight"], params.get("bias")
     >>> params.check_all_read()
     Traceback (most recent call last):
-    ValueError: params has 'bais', expected only names of ['weight', 'bias']
+    npformer.UserError: params has 'bais', expected only names of ['weight', 'bias']
     """
 
     def __init__(self, params):
@@ -100,7 +101,7 @@ class LayerParams(dict):
 
     def __getitem__(self, name):
         if name not in self:
-            raise ValueError(f"params has {list(self)}, expected {name!r}, too")
+            raise UserError(f"params has {list(self)}, expected {name!r}, too")
         value = super().__getitem__(name)
         if name in ARRAYS:
             return value
@@ -128,6 +129,6 @@ class LayerParams(dict):
             for name in self:
                 if name not in self.asked and name not in others:
                     problem = f"params has {name!r}"
-                    raise ValueError(f"{problem}, expected only names of {list(self.asked)}")
+                    raise UserError(f"{problem}, expected only names of {list(self.asked)}")
         for params in self.below.values():
             params.check_all_read(others)

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from npformer.checks import check_int
+from npformer.errors import UserError
 
 
 def check_batches(batches, name="batches"):
     """Check that there are batches, which can be read twice: to count targets, and to compute."""
     if not batches:
-        raise ValueError(f"{name} is empty, expected one or more tuples such as (src, tgt)")
+        raise UserError(f"{name} is empty, expected one or more tuples such as (src, tgt)")
     for n, batch in enumerate(batches):
         if not isinstance(batch, (tuple, list)):
             expected = "a tuple such as (src, tgt), or (ids,)"
-            raise ValueError(f"{name}[{n}] is a {type(batch).__name__}, expected {expected}")
+            raise UserError(f"{name}[{n}] is a {type(batch).__name__}, expected {expected}")
         for i, x in enumerate(batch):
             if isinstance(x, Iterator):
                 kind = f"a {type(x).__name__}, which can be read only once"
@@ -47,12 +48,12 @@ def checked_results(results):
     expected = "(loss, gradients, number of targets)"
     if not isinstance(results, (tuple, list)):
         kind = type(results).__name__
-        raise ValueError(f"loss_and_grad returned a {kind}, expected {expected}")
+        raise UserError(f"loss_and_grad returned a {kind}, expected {expected}")
     if len(results) != 3:
-        raise ValueError(f"loss_and_grad returned {len(results)} values, expected {expected}")
+        raise UserError(f"loss_and_grad returned {len(results)} values, expected {expected}")
     shape = getattr(results[0], "shape", ())
     if shape != ():
-        raise ValueError(f"loss_and_grad returned a loss of shape {shape}, expected a number")
+        raise UserError(f"loss_and_grad returned a loss of shape {shape}, expected a number")
     return results
 
 

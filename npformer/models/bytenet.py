@@ -11,6 +11,7 @@ import numpy as np
 from npformer.arrays import beside, kept, on_host
 from npformer.checks import check_int, check_number, check_shape, shown
 from npformer.decoding.convolutions import ByteNetDecoder
+from npformer.errors import UserError
 from npformer.layers.convolution import masked_conv1d, residual_conv_block
 from npformer.layers.normalisation import layer_norm
 from npformer.layers.projection import linear
@@ -98,7 +99,7 @@ class ByteNet(EncoderDecoder):
         self._check_settings()
         if self.d_model % 2:
             expected = "an even number: blocks are half as wide inside"
-            raise ValueError(f"d_model={shown(self.d_model)}, expected {expected}")
+            raise UserError(f"d_model={shown(self.d_model)}, expected {expected}")
         check_tuple("dilations", self.dilations, "one or more")
         check_tuple("kernel_sizes", self.kernel_sizes, "two")
         check_tuple("unfold", self.unfold, "two")
@@ -106,11 +107,11 @@ class ByteNet(EncoderDecoder):
         sizes = [check_int("kernel_sizes", x, at_least=1) for x in self.kernel_sizes]
         if sizes[0] % 2 == 0:
             expected = "an odd first one: the encoder sees both sides"
-            raise ValueError(f"kernel_sizes={self.kernel_sizes}, expected {expected}")
+            raise UserError(f"kernel_sizes={self.kernel_sizes}, expected {expected}")
         a = check_number("unfold[0]", self.unfold[0])
         b = check_int("unfold[1]", self.unfold[1], at_least=0)
         if not 1 <= a < float("inf"):
-            raise ValueError(
+            raise UserError(
                 f"unfold={self.unfold}, expected (a, b) with a >= 1, for a·S + b columns"
             )
         # They were lists, if they were read from a file.
@@ -259,7 +260,7 @@ def check_tuple(name, value, meaning):
     """Check that a setting is a tuple of one or more numbers, or of two."""
     is_long_enough = isinstance(value, (tuple, list)) and len(value) > 0
     if not is_long_enough or (meaning == "two" and len(value) != 2):
-        raise ValueError(f"{name}={value!r}, expected a tuple of {meaning} numbers")
+        raise UserError(f"{name}={value!r}, expected a tuple of {meaning} numbers")
 
 
 def fitted(x, length):

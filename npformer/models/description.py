@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.models.autoencoder import SequenceAutoencoder
 from npformer.models.bytenet import ByteNet
 from npformer.models.encoder import Encoder
@@ -64,18 +65,18 @@ def from_description(description: dict[str, Any], arrays: dict[str, Any] | None 
         wrong ones, or if ``arrays`` do not hold its parameters.
     """
     if not isinstance(description, dict) or not isinstance(description.get("name"), str):
-        raise ValueError(
+        raise UserError(
             f"the model is described by {description!r:.60}, expected a dict that describe returned"
         )
     name, settings = description["name"], {k: v for k, v in description.items() if k != "name"}
     if name not in MODELS:
         advice = "make one of your own class yourself, and take its parameters with "
         advice += "npformer.tree.from_arrays(arrays, 'params')"
-        raise ValueError(f"the model is a {name!r:.60}, expected one of {list(MODELS)}; {advice}")
+        raise UserError(f"the model is a {name!r:.60}, expected one of {list(MODELS)}; {advice}")
     names = [field.name for field in fields(MODELS[name])]
     if others := sorted(settings.keys() - set(names)):
         expected = f"try a newer npformer, or leave them out; expected some of {names}"
-        raise ValueError(f"the {name} has settings {others!s:.200}, {expected}")
+        raise UserError(f"the {name} has settings {others!s:.200}, {expected}")
     model = MODELS[name](**settings)
     if arrays is not None:
         check_params(model, arrays)
@@ -93,7 +94,8 @@ def check_params(model, arrays):
     >>> check_params(model, arrays)
     >>> check_params(Transformer(11, 11, d_model=8, n_heads=2, n_layers=10**5, d_ff=8), arrays)
     Traceback (most recent call last):
-    ValueError: the model has 200000 layers, expected at most as many as the 40 arrays of parameters
+    npformer.UserError: the model has 200000 layers, \
+expected at most as many as the 40 arrays of parameters
     """
     params = tree.leaves_under(arrays, "params")
     check_size_of(model, len(params), sum(x.size for x in params.values()))
@@ -103,7 +105,7 @@ def check_params(model, arrays):
         return
     for path, x in params.items():
         if x.dtype != model.dtype:
-            raise ValueError(f"parameter {path}: given {x.dtype}, expected {model.dtype}")
+            raise UserError(f"parameter {path}: given {x.dtype}, expected {model.dtype}")
 
 
 def check_size_of(model, n_arrays, n_numbers):
@@ -115,13 +117,13 @@ def check_size_of(model, n_arrays, n_numbers):
     n_layers = sum(model.depths)
     if model.share_layers is None and n_layers > n_arrays:
         expected = f"at most as many as the {n_arrays} arrays of parameters"
-        raise ValueError(f"the model has {n_layers} layers, expected {expected}")
+        raise UserError(f"the model has {n_layers} layers, expected {expected}")
     try:
         model.shapes()
         n_of_positions = model.n_positions * model.d_model
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"the model has a size that no array can have: {error}") from error
+        raise UserError(f"the model has a size that no array can have: {error}") from error
     most = max(MOST_POSITIONS, n_numbers)
     if n_of_positions > most:
         needed = f"max_len={model.max_len} needs {n_of_positions:,} numbers for the positions"
-        raise ValueError(f"{needed}, expected at most {most:,}")
+        raise UserError(f"{needed}, expected at most {most:,}")

@@ -9,6 +9,7 @@ import numpy as np
 from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import AnyBackend
 from npformer.checks import check_array, check_ids, check_shape, swapped
+from npformer.errors import UserError
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear
 from npformer.models.encoder_settings import EncoderSettings
@@ -338,7 +339,7 @@ class Encoder(EncoderSettings):
             check_shape(keep_mask=(keep_mask, inputs.shape[:2]))
         if types is not None:
             if not self.n_types:
-                raise ValueError("types are given, expected None of a model with n_types=0")
+                raise UserError("types are given, expected None of a model with n_types=0")
             check_ids(types, self.n_types, "types")
             check_shape(types=(types, inputs.shape[:2]))
         if self.pad_id is not None:
@@ -351,7 +352,7 @@ class Encoder(EncoderSettings):
         check_array(inputs, "inputs", "float")
         if inputs.ndim != 3 or inputs.shape[2] != self.n_inputs:
             advice = swapped("inputs", inputs.shape, lambda shape: shape[2:] == (self.n_inputs,))
-            raise ValueError(
+            raise UserError(
                 f"inputs has shape {inputs.shape}, expected (B, T, {self.n_inputs}){advice}"
             )
         self._check_length("inputs", inputs.shape[1])

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_int, check_two_axes, warn
+from npformer.errors import UserError
 from npformer.models.batch import filled_up
 from npformer.models.gradients import Gradients
 from npformer.models.losses import CrossEntropy, with_r_drop
@@ -154,7 +155,7 @@ class EncoderDecoder(Model):
         self, params: dict, src: Array, tgt_in: Array, *, backend: AnyBackend = "auto"
     ) -> dict:
         """Return the attention weights, if the model has attention."""
-        raise ValueError(
+        raise UserError(
             f"a {type(self).__name__} has no attention, so there are no attention weights"
         )
 
@@ -271,7 +272,7 @@ class EncoderDecoder(Model):
         self._check_tokens("tgt_out", tgt_out, self.tgt_vocab)
         if tgt_in.shape != tgt_out.shape:
             shapes = f"tgt_in {tgt_in.shape}, tgt_out {tgt_out.shape}"
-            raise ValueError(f"{shapes}: expected equal shapes (B, T)")
+            raise UserError(f"{shapes}: expected equal shapes (B, T)")
         return src, tgt_in, self._beside(tgt_out, params), self._counted(tgt_out)
 
     def _inputs(self, params, src, tgt_in, n_more=0):
@@ -287,12 +288,12 @@ class EncoderDecoder(Model):
             numbers = f"src has {len(src)} rows, the target {len(tgt)}"
             expected = "expected the same number, a row for each sentence"
             advice = "an array with a column for each becomes one with .T"
-            raise ValueError(f"{numbers}: {expected}; {advice}")
+            raise UserError(f"{numbers}: {expected}; {advice}")
 
     def _check_settings(self):
         super()._check_settings(self.src_vocab, self.tgt_vocab)
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
-            raise ValueError(
+            raise UserError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "
                 "expected equal sizes, from one joint vocabulary"
             )
@@ -308,5 +309,5 @@ def check_depths(name, value):
     if not isinstance(value, (tuple, list)):
         return check_int(name, value, at_least=0)
     if len(value) != 2:
-        raise ValueError(f"{name}={value}, expected an int or (encoder, decoder)")
+        raise UserError(f"{name}={value}, expected an int or (encoder, decoder)")
     return tuple(check_int(name, n, at_least=0) for n in value)

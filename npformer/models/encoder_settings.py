@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from npformer.checks import check_choice, shown
+from npformer.errors import UserError
 from npformer.models.heads import HEADS
 from npformer.models.pooling import POOLINGS, VectorMap
 from npformer.models.stack import OneStack
@@ -29,19 +30,17 @@ class EncoderSettings(OneStack):
         if (self.vocab is None) == (self.n_inputs is None):
             sizes = f"vocab={self.vocab}, n_inputs={self.n_inputs}"
             expected = "expected the size of a vocabulary or the width of real vectors, not both"
-            raise ValueError(f"{sizes}: {expected}")
+            raise UserError(f"{sizes}: {expected}")
         if self.vocab is None:
             self._set(pad_id=None)
         vocabularies = [] if self.vocab is None else [self.vocab]
         self._check_settings(*vocabularies)
         self.head.check_settings()
         if self.pooler and self.by_position:
-            raise ValueError("pooler=True, expected False where each position has an output")
+            raise UserError("pooler=True, expected False where each position has an output")
         if self.counted_positions and (self.pad_id is None or not self.has_learned_positions):
             settings = f"pad_id={self.pad_id}, positions={self.positions!r}"
-            raise ValueError(
-                f"counted_positions=True with {settings}, expected an id and 'learned'"
-            )
+            raise UserError(f"counted_positions=True with {settings}, expected an id and 'learned'")
         self._check_pooling()
         self._check_labels()
 
@@ -50,7 +49,7 @@ class EncoderSettings(OneStack):
         if isinstance(self.pooling, (list, tuple)):
             self._set(pooling=tuple(self.pooling))
             if len(self.pooling) < 2 or "none" in self.pooling:
-                raise ValueError(f"pooling={self.pooling}, expected two or more of {POOLINGS[:-1]}")
+                raise UserError(f"pooling={self.pooling}, expected two or more of {POOLINGS[:-1]}")
             for pooling in self.pooling:
                 check_choice("pooling", pooling, POOLINGS)
         else:
@@ -62,12 +61,12 @@ class EncoderSettings(OneStack):
         if self.task is not None and (self.after_pooling or isinstance(self.pooling, tuple)):
             vectors = f"pooling={self.pooling!r}, after_pooling={self.after_pooling}"
             advice = "replace(model, …, pooling='first', after_pooling=()) has such a vector"
-            raise ValueError(
+            raise UserError(
                 f"{vectors} with task={self.task!r}, expected one pooling and nothing after it: "
                 f"{advice}"
             )
         if self.pooling == "none" and self.after_pooling:
-            raise ValueError(
+            raise UserError(
                 f"after_pooling={self.after_pooling} with pooling='none', expected nothing after it"
             )
 
@@ -78,12 +77,12 @@ class EncoderSettings(OneStack):
         labels = tuple(self.labels)
         self._set(labels=labels)
         if self.n_outputs is None:
-            raise ValueError(
+            raise UserError(
                 f"labels={shown(labels)} with task={self.task!r}, expected none; "
                 "with names of classes, give task='classes' and n_outputs=…, too"
             )
         if len(labels) != self.n_outputs or not all(isinstance(label, str) for label in labels):
-            raise ValueError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
+            raise UserError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
 
     @property
     def head(self):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.quantized import check_trainable
 
 
@@ -37,7 +38,7 @@ class Gradients:
     >>> gradients.give("b", np.array([1.0]))
     >>> gradients.all()
     Traceback (most recent call last):
-    ValueError: the gradients of b are not complete: 1 more expected
+    npformer.UserError: the gradients of b are not complete: 1 more expected
     """
 
     def __init__(self, params, ready=None, n_uses=None):
@@ -73,7 +74,7 @@ class Gradients:
             self.give(path, grads)
         if self.sums:
             path = next(iter(self.sums))
-            raise ValueError(
+            raise UserError(
                 f"the gradients of {path} are not complete: {self.n_missing[path]} more expected"
             )
         if self.ready is not None:

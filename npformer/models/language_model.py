@@ -9,6 +9,7 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
+from npformer.errors import UserError
 from npformer.models.batch import filled_up
 from npformer.models.gradients import Gradients
 from npformer.models.losses import CrossEntropy
@@ -129,7 +130,7 @@ class LanguageModel(OneStack):
     ) -> tuple[Prompts, Array, Array]:
         """Return the checked prompts, the last token of each, and how many may follow it."""
         if bos_id is not None:
-            raise ValueError(
+            raise UserError(
                 f"bos_id={bos_id}, expected None: a language model goes on after its prompts"
             )
         prompts = Prompts.of(prompts, self, slide)
@@ -208,7 +209,7 @@ class LanguageModel(OneStack):
         library_of(targets, "targets")
         if ids.shape != targets.shape:
             shapes = f"ids {ids.shape}, targets {targets.shape}"
-            raise ValueError(f"{shapes}: expected equal shapes (B, T)")
+            raise UserError(f"{shapes}: expected equal shapes (B, T)")
         self._check_tokens("ids", ids, self.vocab)
         self._check_tokens("targets", targets, self.vocab)
         return ids, targets

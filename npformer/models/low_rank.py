@@ -8,6 +8,7 @@ from npformer import tree
 from npformer.arrays import Array, beside, on_host
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_paths
+from npformer.errors import UserError
 from npformer.models.gradients import Gradients
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.models.model import Model
@@ -85,7 +86,7 @@ class LowRank:
         adapted = chosen("targets", targets, matrices)
         if not (whole or adapted):
             expected = "targets or whole to be parts of paths"
-            raise ValueError(f"there is nothing to train, expected {expected}")
+            raise UserError(f"there is nothing to train, expected {expected}")
         # Declared here, as among the settings above they would be settings, too.
         self._arrays: dict  # the model's parameters by path
         self._copies: dict  # the same in other libraries and dtypes
@@ -205,7 +206,7 @@ def chosen(name, parts, paths):
     for part in parts:
         if not any(_has_part(path, part) for path in paths):
             examples = ", ".join(paths[-2:])
-            raise ValueError(f"{name} has {part!r}, expected parts of paths such as {examples}")
+            raise UserError(f"{name} has {part!r}, expected parts of paths such as {examples}")
     return [path for path in paths if any(_has_part(path, part) for part in parts)]
 
 

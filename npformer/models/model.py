@@ -10,6 +10,7 @@ from npformer import reference, tree
 from npformer.arrays import Array, beside, kept, number_of
 from npformer.backends import get_backend
 from npformer.checks import check_ids, check_two_axes, name_of_dtype
+from npformer.errors import UserError
 from npformer.layers.projection import linear_grads
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.operations.options import brief, check_fields, check_option
@@ -198,10 +199,10 @@ class Model:
         check_fields(self)
         if self.pad_id is not None and not 0 <= self.pad_id < min(vocabularies, default=1):
             which = "both vocabularies" if len(vocabularies) > 1 else "the vocabulary"
-            raise ValueError(f"pad_id={self.pad_id}, expected an id of {which}")
+            raise UserError(f"pad_id={self.pad_id}, expected an id of {which}")
         dtype = name_of_dtype(self.dtype)
         if dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
+            raise UserError(f"dtype={self.dtype!r}, expected 'float32' or 'float64'")
         self._set(dtype=dtype)
 
     def _set(self, **settings):
@@ -219,7 +220,7 @@ class Model:
     def _check_length(self, name, length):
         if length > self.max_len:
             limit = f"max_len={self.max_len}"
-            raise ValueError(f"{name} has length {length}, expected at most {limit}")
+            raise UserError(f"{name} has length {length}, expected at most {limit}")
 
     def _beside(self, x, params):
         """An array on the device of the parameters."""

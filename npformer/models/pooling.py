@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import kept, underflow_is_zero
+from npformer.errors import UserError
 from npformer.operations.options import check_fields
 from npformer.reference.math.scores import direction
 
@@ -44,7 +45,7 @@ class VectorMap:
         check_fields(self)
         if (self.width is not None) != (self.kind == "linear"):
             setting = f"width={self.width} with kind={self.kind!r}"
-            raise ValueError(f"{setting}, expected one of 'linear' alone")
+            raise UserError(f"{setting}, expected one of 'linear' alone")
 
 
 def n_poolings(pooling):

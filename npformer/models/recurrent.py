@@ -14,6 +14,7 @@ from npformer.arrays import Array, on_host
 from npformer.backends import AnyBackend
 from npformer.checks import check_choice, check_shape, shown
 from npformer.decoding.states import RecurrentDecoder
+from npformer.errors import UserError
 from npformer.layers.projection import linear
 from npformer.layers.recurrence import read_both_ways, read_steps
 from npformer.layers.stack import Stack
@@ -89,10 +90,10 @@ class Recurrent(EncoderDecoder):
         # Compared with a tuple: a list, which is wrong, too, cannot be looked up in a dict.
         if self.attention is not None and self.attention not in tuple(SCORE_OF):
             expected = "None, 'dot', 'general' (the bilinear score) or 'additive'"
-            raise ValueError(f"attention={self.attention!r}, expected {expected}")
+            raise UserError(f"attention={self.attention!r}, expected {expected}")
         if self.bidirectional and self.d_model % 2:
             why = "with bidirectional=True each direction gets half"
-            raise ValueError(f"d_model={shown(self.d_model)} is odd: {why}")
+            raise UserError(f"d_model={shown(self.d_model)} is odd: {why}")
 
     @property
     def depths(self):
@@ -104,7 +105,7 @@ class Recurrent(EncoderDecoder):
     ) -> dict:
         """Return the attention weights of the decoder, {"memory": [(B, 1, T, S)]}."""
         if self.attention is None:
-            raise ValueError("a model with attention=None has no attention weights")
+            raise UserError("a model with attention=None has no attention weights")
         ops = self._backend(backend, params)
         src, tgt_in = self._inputs(params, src, tgt_in)
         (encoder_states, ends), _ = self._encode(ops, params, src)

@@ -9,6 +9,7 @@ from npformer import tree
 from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
@@ -81,7 +82,7 @@ class TransformerModel(TransformerSettings, Model):
         ['0', '0', '0', '1', '1', '1']
         """
         if name not in self.stacks:
-            raise ValueError(f"name={shown(name)}, expected {' or '.join(map(repr, self.stacks))}")
+            raise UserError(f"name={shown(name)}, expected {' or '.join(map(repr, self.stacks))}")
         return list(self._names_of_layers[name])
 
     def layers_of(self, params: dict, name: str) -> list[dict]:

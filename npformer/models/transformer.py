@@ -8,6 +8,7 @@ from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_shape
 from npformer.decoding.translation import TranslationDecoder
+from npformer.errors import UserError
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import decoder_layer
 from npformer.models.encoder_decoder import EncoderDecoder, check_depths, of_both
@@ -64,7 +65,7 @@ class Transformer(TransformerModel, SourceAndTarget, EncoderDecoder):
         end = self.forced_eos_id
         if end is not None and (not 0 <= end < self.tgt_vocab or end == self.pad_id):
             expected = "an id of the target's vocabulary, and not the padding's"
-            raise ValueError(f"forced_eos_id={end}, expected {expected}")
+            raise UserError(f"forced_eos_id={end}, expected {expected}")
 
     @cached_property
     def depths(self):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
+from npformer.errors import UserError
 from npformer.operations.dispatcher import make_dispatcher
 from npformer.operations.host import HOST
 from npformer.operations.options import changed_fields, check_instance
@@ -116,11 +117,12 @@ class Backend:
         3.0
         >>> ops.replaced(rely=abs)
         Traceback (most recent call last):
-        ValueError: no operation is called rely, expected one of adam_update, additive_score, …
+        npformer.UserError: no operation is called rely, \
+expected one of adam_update, additive_score, …
         """
         if unknown := operations.keys() - set(self.names()):
             expected = ", ".join([*sorted(self.names())[:2], "…"])
-            raise ValueError(f"no operation is called {min(unknown)}, expected one of {expected}")
+            raise UserError(f"no operation is called {min(unknown)}, expected one of {expected}")
         for name, function in operations.items():
             check_instance(name, function, Callable, "a callable")
             parameters = list(inspect.signature(getattr(type(self), name)).parameters)

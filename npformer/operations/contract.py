@@ -45,6 +45,8 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
+from npformer.errors import UserError
+
 KINDS = {"mask", "ids", "wide", "written"}
 LETTER = r"(?:[A-Z][a-z]?|[a-z])"
 PRODUCT = rf"(?:\d+|{LETTER})(?:\*(?:\d+|{LETTER}))*"
@@ -115,7 +117,7 @@ def parse(text: str, tables: Mapping[str, Mapping[str, int]] | None = None) -> C
             table, key, argument, field, letters, default = size.groups("")
             if table and table not in (tables or {}):
                 expected = f"tables={{{table!r}: …}} beside the contract"
-                raise ValueError(f"contract {text!r}: {item!r}, expected {expected}")
+                raise UserError(f"contract {text!r}: {item!r}, expected {expected}")
             name = f"{argument}.{field}" if field else key or argument
             of_table = (tables or {}).get(table)
             sizes[name] = Size(key or argument, field, tuple(letters.split()), default, of_table)
@@ -141,11 +143,11 @@ def _argument(text, item):
     name = name.rstrip()
     if not (colon and re.fullmatch(r"\w+", name)):
         expected = "'array: axes', 'argument = letters' or 'letter divides letter'"
-        raise ValueError(f"contract {text!r}: {item!r}, expected {expected}")
+        raise UserError(f"contract {text!r}: {item!r}, expected {expected}")
     words = description.split()
     for word in words:
         if not WORD.fullmatch(word):
-            raise ValueError(f"contract {item!r}: {word!r} is no axis and no kind")
+            raise UserError(f"contract {item!r}: {word!r} is no axis and no kind")
     broadcasts = words[:1] == ["~"]
     if broadcasts:
         words = words[1:]
@@ -216,10 +218,10 @@ def check_contract(contract: Contract, function: Callable, flops: str = "") -> N
     unknown = [name for name in described if name not in parameters]
     if unknown:
         problem = f"the contract of {function.__name__} has {unknown[0]}"
-        raise ValueError(f"{problem}, expected some of {list(parameters)}")
+        raise UserError(f"{problem}, expected some of {list(parameters)}")
     for name, parameter in parameters.items():
         if _is_array(parameter) and name not in described:
-            raise ValueError(
+            raise UserError(
                 f"the contract of {function.__name__} lacks {name}, expected '{name}: axes', or, "
                 "if it is no array, a type hint; a backward pass has the names of the forward "
                 "pass, as dy for the gradient of its result y"
@@ -231,7 +233,7 @@ def check_contract(contract: Contract, function: Callable, flops: str = "") -> N
     wrong = set(re.findall(r"[A-Za-z]\w*", flops)) - letters
     if wrong:
         problem = f"flops={flops!r} of {function.__name__} has {min(wrong)}"
-        raise ValueError(f"{problem}, expected some of {sorted(letters)}")
+        raise UserError(f"{problem}, expected some of {sorted(letters)}")
 
 
 def _check_sizes(contract, operation, parameters):
@@ -242,7 +244,7 @@ def _check_sizes(contract, operation, parameters):
     for name, size in contract.sizes.items():
         has_right_default = size.field or may_be_none(parameters[name]) == bool(size.default)
         if not has_right_default or not letters.issuperset(letters_of(size.default)):
-            raise ValueError(
+            raise UserError(
                 f"the contract of {operation} has {name} = {' '.join(size.letters)}, expected 'or' "
                 "and the letter of an argument before it if, and only if, its type hint includes "
                 "None, as in 'n_kv_heads = G or H'"
@@ -256,7 +258,7 @@ def _check_sizes(contract, operation, parameters):
         if unknown:
             condition = f"{divisor} divides {dividend}"
             named = f"the contract of {operation} has the condition {condition}"
-            raise ValueError(f"{named}, but no {unknown[0]}")
+            raise UserError(f"{named}, but no {unknown[0]}")
 
 
 def _check_axes(contract, operation, parameters):
@@ -269,7 +271,7 @@ def _check_axes(contract, operation, parameters):
             unknown = [factor for factor in factors if not learned.issuperset(letters_of(factor))]
             is_letter = len(unknown) == 1 and not unknown[0].startswith("(")
             if unknown and (x.broadcasts or not is_letter):
-                raise ValueError(
+                raise UserError(
                     f"the contract of {operation} does not tell {' and '.join(unknown)} of "
                     f"{x.name}: {axis}, expected an argument or an earlier array that does, as in "
                     "'n_heads = H'; only one letter of a product can be learned from a shape"

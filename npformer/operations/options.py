@@ -19,6 +19,7 @@ import numpy as np
 
 from npformer.arrays import is_cupy
 from npformer.checks import check_choice, check_flag, check_int, check_key, check_number, shown
+from npformer.errors import UserError
 
 CONVERSIONS = {bool: check_flag, int: check_int, float: check_number}
 WIDEST = np.dtype(np.complex128).itemsize  # bytes of a number
@@ -75,7 +76,7 @@ class Option(NamedTuple):
         converted = CONVERSIONS[self.kind](name, value)
         if not self.fits(converted):
             text = shown(converted) if self.kind is int else f"{value!s:.80}"
-            raise ValueError(f"{name}={text}, expected {self.expected.format(name=name)}")
+            raise UserError(f"{name}={text}, expected {self.expected.format(name=name)}")
         return converted
 
 
@@ -143,7 +144,7 @@ def check_option(name, value):
     3
     >>> check_option("n_best", 0)
     Traceback (most recent call last):
-    ValueError: n_best=0, expected at least 1
+    npformer.UserError: n_best=0, expected at least 1
     """
     return OPTIONS[name].check(name, value)
 
@@ -191,7 +192,7 @@ def check_fields(settings):
     400
     >>> Sizes(d_ff=8, patience=0)
     Traceback (most recent call last):
-    ValueError: patience=0, expected at least 1
+    npformer.UserError: patience=0, expected at least 1
     """
     for name, check in _checks_of(type(settings)):
         object.__setattr__(settings, name, check(getattr(settings, name)))
@@ -212,13 +213,13 @@ def check_expressed(settings, names, owner=""):
     >>> from npformer.layers import Rotary
     >>> check_expressed(Rotary(base=5000.0, pairs="interleaved"), ["base", "scaling"], "rotary.")
     Traceback (most recent call last):
-    ValueError: rotary.pairs='interleaved', expected 'halves'
+    npformer.UserError: rotary.pairs='interleaved', expected 'halves'
     """
     defaults = {field.name: _default(field) for field in fields(settings)}
     for name, value in _changed(settings).items():
         if name not in names:
             expected = "no such setting" if defaults[name] is MISSING else shown(defaults[name])
-            raise ValueError(f"{owner}{name}={shown(value)}, expected {expected}")
+            raise UserError(f"{owner}{name}={shown(value)}, expected {expected}")
 
 
 def settings_from(dataclass, values, owner, others=()):
@@ -366,7 +367,7 @@ def _check_number(name, kind, check, value):
         return value  # a recorded operation reads a number on the GPU when it is replayed
     value = check(value)
     if kind is int and not SMALLEST <= value <= LARGEST:
-        raise ValueError(f"{name}={shown(value)}, expected an int of 64 bits")
+        raise UserError(f"{name}={shown(value)}, expected an int of 64 bits")
     return value
 
 
@@ -376,9 +377,9 @@ def _check_sizes(name, value, n):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, expected {expected}")
     sizes = tuple(check_int(name, size) for size in value)
     if len(sizes) != n or min(sizes) < 0:
-        raise ValueError(f"{name}={value}, expected {n} sizes of 0 or more")
+        raise UserError(f"{name}={value}, expected {n} sizes of 0 or more")
     if max(math.prod(sizes), *sizes) > LARGEST // WIDEST:
-        raise ValueError(f"{name}={value}, expected fewer entries: no array can have as many")
+        raise UserError(f"{name}={value}, expected fewer entries: no array can have as many")
     return sizes
 
 
@@ -386,4 +387,4 @@ def check_rate_and_key(rate, key):
     """Check that there is a key if the dropout rate is above 0."""
     if rate > 0 and key is None:
         needed = "a dropout_key (an integer) to draw from"
-        raise ValueError(f"dropout_rate={rate} needs {needed}, got dropout_key=None")
+        raise UserError(f"dropout_rate={rate} needs {needed}, got dropout_key=None")

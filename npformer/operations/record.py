@@ -72,7 +72,7 @@ def operation(
     ...     return x @ weight
     >>> project(np.ones((2, 5)), np.ones((4, 3)))
     Traceback (most recent call last):
-    ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
+    npformer.UserError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
     """
 
     def decorate(function):
@@ -113,7 +113,7 @@ def backward_of(
     >>> dx, dweight = project_backward(np.ones((2, 3)), np.ones((2, 5)), np.ones((5, 3)))
     >>> project_backward(np.ones((2, 4)), np.ones((2, 5)), np.ones((5, 3)))
     Traceback (most recent call last):
-    ValueError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), \
+    npformer.UserError: dy has shape (2, 4), expected (..., F) with ... = (2,) from x (2, 5), \
 F = 3 from weight (5, 3)
     """
     of_forward = cast(Any, forward).record

@@ -9,6 +9,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.operations.docstring import insert_parameters
 from npformer.operations.options import changed_fields, check_fields, settings_from
 from npformer.runtime.forks import cached_property
@@ -50,7 +51,7 @@ class Llama3Scaling:
         check_fields(self)
         if self.high_freq_factor <= self.low_freq_factor:
             expected = f"above low_freq_factor={self.low_freq_factor}"
-            raise ValueError(f"high_freq_factor={self.high_freq_factor}, expected {expected}")
+            raise UserError(f"high_freq_factor={self.high_freq_factor}, expected {expected}")
 
     def frequencies(self, frequencies: Array) -> Array:
         """The frequencies of the pairs, from those without this scaling."""
@@ -91,7 +92,7 @@ class Rotary:
         check_fields(self)
         if self.llama3 is not None and self.scaling != 1:
             both = f"scaling={self.scaling} with llama3={self.llama3}"
-            raise ValueError(f"{both}, expected one of them")
+            raise UserError(f"{both}, expected one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,7 @@ class AttentionSettings(AttentionOptions):
     (8, 2, 2)
     >>> AttentionSettings(0)
     Traceback (most recent call last):
-    ValueError: n_heads=0, expected at least 1
+    npformer.UserError: n_heads=0, expected at least 1
     """
 
     n_heads: int
@@ -247,7 +248,7 @@ class AttentionSettings(AttentionOptions):
         [64, 16, 16]
         >>> AttentionSettings(8).widths(10)
         Traceback (most recent call last):
-        ValueError: d_model=10 is not divisible by n_heads=8
+        npformer.UserError: d_model=10 is not divisible by n_heads=8
         """
         D = f"d_model={shown(d_model)}"
         H = f"n_heads={shown(self.n_heads)}"
@@ -257,9 +258,9 @@ class AttentionSettings(AttentionOptions):
             K = self.d_head
             source = f"d_head={shown(K)}"
         elif rest:
-            raise ValueError(f"{D} is not divisible by {H}")
+            raise UserError(f"{D} is not divisible by {H}")
         if self.rotary is not None and K % 2:
-            raise ValueError(f"{source}: heads of odd width {shown(K)} cannot be rotary")
+            raise UserError(f"{source}: heads of odd width {shown(K)} cannot be rotary")
         return [n * K for n in self.parts]
 
     def __post_init__(self):
@@ -267,7 +268,7 @@ class AttentionSettings(AttentionOptions):
         if self.n_heads % self.n_key_heads:
             H = shown(self.n_heads)
             G = shown(self.n_key_heads)
-            raise ValueError(f"n_kv_heads={G}, expected a divisor of n_heads={H}")
+            raise UserError(f"n_kv_heads={G}, expected a divisor of n_heads={H}")
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ class LayerSettings:
     'post'
     >>> LayerSettings(AttentionSettings(8), activation="tanh")
     Traceback (most recent call last):
-    ValueError: activation='tanh', expected 'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'
+    npformer.UserError: activation='tanh', expected 'relu', 'gelu', 'gelu_erf', 'silu' or 'swiglu'
     """
 
     attention: AttentionSettings

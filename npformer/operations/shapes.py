@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from npformer.checks import advice_on_ids, check_array, check_choice, shown, swapped
+from npformer.errors import UserError
 from npformer.operations.contract import Contract, factors_of, in_order, letters_of, may_be_none
 
 
@@ -122,7 +123,7 @@ def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
         argument = contract.arrays[name]
         problem = _problem(argument, shape, sizes, contract.not_empty)
         if problem:
-            raise ValueError(problem + _advice(contract, argument, shapes, sizes, of_options))
+            raise UserError(problem + _advice(contract, argument, shapes, sizes, of_options))
     _check_conditions(contract, values, sizes)
     return sizes
 
@@ -151,7 +152,7 @@ def _check_conditions(contract, values, sizes):
         if not is_divisible:
             because = f", as {array} is given" if array else ""
             sources = ", ".join(sizes.sources([dividend, divisor]))
-            raise ValueError(f"{sources}: expected {dividend} divisible by {divisor}{because}")
+            raise UserError(f"{sources}: expected {dividend} divisible by {divisor}{because}")
 
 
 def _problem(argument, shape, sizes, not_empty):

@@ -6,6 +6,7 @@ from dataclasses import asdict
 import numpy as np
 
 from npformer.checks import check_int, shown, warn
+from npformer.errors import UserError
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import LIKE_2017, SIZES, Family
 from npformer.pretrained.keys import (
@@ -181,7 +182,7 @@ class Bert(Family):
     def extra_keys_for(self, model):
         """The class of theirs, and what belongs to it."""
         if "n_types" in self.settings.keys and not model.n_types:
-            raise ValueError("n_types=0, expected at least 1")
+            raise UserError("n_types=0, expected at least 1")
         keys = {"architectures": [self.class_of(model)]}
         keys["tie_word_embeddings"] = model.tie_embeddings or model.task != "words"
         if model.n_outputs is not None:
@@ -203,7 +204,7 @@ class Bert(Family):
         for name, theirs in self.tasks.items():
             if theirs == task:
                 return name
-        raise ValueError(f"it has {task}, expected one of {list(TASKS.values())}")
+        raise UserError(f"it has {task}, expected one of {list(TASKS.values())}")
 
 
 def outputs_of(config: dict, by_position: bool) -> dict:
@@ -300,7 +301,7 @@ class Roberta(Bert):
             length = tensors[POSITION_TABLE].shape[0]
             n_rows = length + settings["pad_id"] + 1
             if check_int(key, config[key]) != n_rows:
-                raise ValueError(
+                raise UserError(
                     f"config.json has {key}={shown(config[key])}, "
                     f"expected {n_rows}, the number of rows of {POSITION_TABLE}"
                 )

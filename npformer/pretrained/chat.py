@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from npformer.checks import check_int
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
+from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained import sandbox
@@ -79,7 +80,7 @@ class Chat:
         check_tokenizer(tokenizer, model, is_fit, "a language model")
         self.context = model.max_len if context is None else check_int("context", context)
         if self.context > model.max_len:
-            raise ValueError(
+            raise UserError(
                 f"context={context}, "
                 f"expected at most {model.max_len}, the tokens that the model reads"
             )
@@ -162,7 +163,7 @@ class Chat:
             n_forgotten += half
             ids = self._ids(turns)
         if len(ids) > longest:
-            raise ValueError(
+            raise UserError(
                 f"this turn has {len(ids)} tokens, "
                 f"expected at most the {longest} that the model reads"
             )
@@ -185,12 +186,12 @@ def chat_text(tokenizer: Any, messages: list[dict]) -> str:
     if tokenizer.chat_templates:
         names = ", ".join(map(repr, tokenizer.chat_templates))
         what = f"the tokenizer has templates of chats with the names {names}, and no 'default'"
-        raise ValueError(
+        raise UserError(
             f"{what}: take one of them: tokenizer.chat_template = tokenizer.chat_templates[…]"
         )
     if None in (tokenizer.id_of(BEGIN), tokenizer.id_of(END)):
         what = f"the tokenizer has no template of a chat, nor {BEGIN} and {END}"
-        raise ValueError(f"{what}: try npformer generate")
+        raise UserError(f"{what}: try npformer generate")
     turns = [f"{BEGIN}{turn['role']}\n{turn['content']}{END}\n" for turn in messages]
     return "".join(turns) + f"{BEGIN}assistant\n"
 
@@ -211,7 +212,7 @@ def _rendered(tokenizer, messages):
     result = _in_sandbox({"template": tokenizer.chat_template, "variables": variables})
     if not result.get("text"):
         error = result.get("error", "it makes no text of these turns")
-        raise ValueError(f"the template of the chat fails: {error}")
+        raise UserError(f"the template of the chat fails: {error}")
     return result["text"]
 
 

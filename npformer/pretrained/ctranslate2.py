@@ -8,6 +8,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.files.folders import new_files
 from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
@@ -123,17 +124,17 @@ def export(
 def check(model, source_tokens: Sequence[str], target_tokens: Sequence[str]) -> None:
     """Raise if a model cannot be expressed, or if the names are not those of its ids."""
     if not isinstance(model, Transformer):
-        raise ValueError(
+        raise UserError(
             f"a {type(model).__name__} cannot be exported to CTranslate2, expected a Transformer"
         )
     for name, values in SUPPORTED.items():
         value = getattr(model, name)
         if value not in values:
             expected = " or ".join(map(repr, values))
-            raise ValueError(f"{name}={shown(value)} cannot be exported, expected {expected}")
+            raise UserError(f"{name}={shown(value)} cannot be exported, expected {expected}")
     check_expressed(model, {*SUPPORTED, *ALLOWED, *SHARED_SETTINGS})
     if not min(model.depths):
-        raise ValueError(
+        raise UserError(
             f"n_layers={model.n_layers} cannot be exported, expected at least one in each stack"
         )
     check_each_has_a_name("source_tokens", source_tokens, model.src_vocab)
@@ -144,7 +145,7 @@ def check_each_has_a_name(argument, tokens, size):
     """Raise unless there are as many names as ids, no two of which are the same."""
     n_different = len(set(tokens))
     if n_different != size or len(tokens) != size:
-        raise ValueError(
+        raise UserError(
             f"{argument} are {len(tokens)}, {n_different} of them different, "
             f"expected a name for each of {size} ids"
         )

@@ -7,6 +7,7 @@ say. To add one is to write the class and to name it in ``CLASSES``.
 
 from typing import Any
 
+from npformer.errors import UserError
 from npformer.pretrained.bert import Bert, DistilBert, Roberta, XLMRoberta
 from npformer.pretrained.family import Family
 from npformer.pretrained.gpt2 import GPT2
@@ -39,4 +40,4 @@ def fitting(model, preferred: str | None = None) -> tuple[Family, dict]:
             except ValueError as error:
                 reasons.append(f"it is no {name}, as {error}")
     kind = type(model).__name__
-    raise ValueError("; ".join(reasons) or f"a {kind} is none of {', '.join(FAMILIES)}")
+    raise UserError("; ".join(reasons) or f"a {kind} is none of {', '.join(FAMILIES)}")

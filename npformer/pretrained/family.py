@@ -5,6 +5,7 @@ from collections.abc import Container
 from typing import Any
 
 from npformer.checks import shown, warn
+from npformer.errors import UserError
 from npformer.models.language_model import LanguageModel
 from npformer.pretrained.files import ends_in
 from npformer.pretrained.keys import (
@@ -99,7 +100,7 @@ class Family(Naming):
         table = self.settings
         check_settings(model, table.constants, {*table.keys, *table.converted})
         if model.has_final_norm != (model.norm == "pre"):
-            raise ValueError(f"final_norm={model.final_norm}, expected None")
+            raise UserError(f"final_norm={model.final_norm}, expected None")
         config = {"model_type": self.name, "architectures": [*self.architectures[:1]]}
         config |= table.supported
         for ours, key in table.keys.items():
@@ -170,7 +171,7 @@ def value_for_others(model, name: str):
     value = getattr(model, name)
     if name == "activation":
         if value not in THEIR_ACTIVATIONS:
-            raise ValueError(f"activation={shown(value)}, expected {', '.join(THEIR_ACTIVATIONS)}")
+            raise UserError(f"activation={shown(value)}, expected {', '.join(THEIR_ACTIVATIONS)}")
         return THEIR_ACTIVATIONS[value]
     if value is None and name == "eps":
         return model.layer_settings.norm_eps

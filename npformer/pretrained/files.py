@@ -10,6 +10,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
@@ -63,7 +64,7 @@ class Stored(NamedTuple):
     def numbers(self):
         """The numbers of its rows, for ``take``."""
         if 0 in self.shape:  # of which a file of any size may have any number
-            raise ValueError(f"a tensor has the shape {self.shape}, expected no axis of length 0")
+            raise UserError(f"a tensor has the shape {self.shape}, expected no axis of length 0")
         return np.arange(self.shape[0])
 
     def take(self, numbers):
@@ -93,14 +94,14 @@ def text_in(files: Files, name: str) -> str:
     try:
         return files[name].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no text in UTF-8: {error}") from None
+        raise UserError(f"{name} is no text in UTF-8: {error}") from None
 
 
 def json_in(files: Files, name: str) -> dict:
     """The dict in one of several files."""
     value = parse_json(text_in(files, name), name)
     if not isinstance(value, dict):
-        raise ValueError(f"{name} holds a {type(value).__name__}, expected a dict")
+        raise UserError(f"{name} holds a {type(value).__name__}, expected a dict")
     return value
 
 
@@ -135,16 +136,16 @@ def tensors_of(folder: Path) -> Tensors:
     if kind_of_file(folder / INDEX_FILE) == MISSING:
         others = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
         there = f"the weights in {listed(others)} are not read" if others else "it has no weights"
-        raise ValueError(f"it has neither {TENSORS_FILE} nor {INDEX_FILE}; {there}{CONVERTING}")
+        raise UserError(f"it has neither {TENSORS_FILE} nor {INDEX_FILE}; {there}{CONVERTING}")
     places = weight_map(read_json(folder / INDEX_FILE))
     tensors: Tensors = {}
     for name in sorted(set(places.values())):
         if kind_of_file(folder / name) == MISSING:
-            raise ValueError(f"{name:.80} is missing, which {INDEX_FILE} lists")
+            raise UserError(f"{name:.80} is missing, which {INDEX_FILE} lists")
         tensors |= tensors_in(folder / name)
     for name, place in places.items():
         if name not in tensors:
-            raise ValueError(f"{INDEX_FILE} lists {name:.80}, which {place} does not hold")
+            raise UserError(f"{INDEX_FILE} lists {name:.80}, which {place} does not hold")
     return tensors
 
 
@@ -154,10 +155,10 @@ def weight_map(index: dict) -> dict[str, str]:
     places = index.get("weight_map")
     what = "from names of tensors to names of files in the folder"
     if not isinstance(places, dict):
-        raise ValueError(f"{INDEX_FILE} has no weight_map {what}")
+        raise UserError(f"{INDEX_FILE} has no weight_map {what}")
     for place in places.values():
         if not isinstance(place, str) or Path(place).name != place:
-            raise ValueError(
+            raise UserError(
                 f"{INDEX_FILE} has {shown(place)} in its weight_map, expected one {what}"
             )
     return places
@@ -174,10 +175,10 @@ def tensors_in(path: Path) -> Tensors:
         with path.open("rb") as file:
             is_pointer = file.read(len(POINTER)) == POINTER
         if is_pointer:
-            raise ValueError(
+            raise UserError(
                 f"{path.name} is a pointer of git-lfs, not the weights: git lfs pull brings them"
             ) from None
-        raise ValueError(f"{path.name} is no safetensors file, or a damaged one: {error}") from None
+        raise UserError(f"{path.name} is no safetensors file, or a damaged one: {error}") from None
     data = np.memmap(path, np.uint8, "r")
     begin = 8 + int(data[:8].view("<u8")[0])
     header = json.loads(bytes(data[8:begin]))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.checks import shown, warn
+from npformer.errors import UserError
 from npformer.operations.settings import Llama3Scaling
 from npformer.pretrained.files import Contents, Files, Stored, Tensors
 from npformer.pretrained.gguf_reader import contents_of
@@ -140,13 +141,13 @@ def check_whole(about: dict) -> None:
     """Raise if the file is a part of a model, or has no tokenizer."""
     n_parts = about.get("split.count", 1)
     if n_parts != 1:
-        raise ValueError(
+        raise UserError(
             f"split.count={n_parts}: it is one of {n_parts} parts of a split GGUF file; "
             "llama-gguf-split --merge FIRST-PART NEW-FILE joins them"
         )
     model = about.get("tokenizer.ggml.model", "none")
     if model in ("none", "no_vocab"):
-        raise ValueError(
+        raise UserError(
             f"tokenizer.ggml.model={shown(about.get('tokenizer.ggml.model'))}: "
             "it has no tokenizer; convert the model with its tokenizer"
         )
@@ -172,7 +173,7 @@ def rotation_in(of_model: dict, divisors: Stored | None) -> dict:
     if kind == "none":
         return rotation_of_llama3(of_model, by_pair) if is_divided else {}
     if is_divided:  # llama.cpp divides by both
-        raise ValueError(
+        raise UserError(
             f"it has rope_freqs.weight and rope.scaling.type={shown(kind)}, "
             "supported is one of them"
         )
@@ -191,7 +192,7 @@ def rotation_of_llama3(of_model: dict, by_pair) -> dict:
     exponents = np.arange(len(by_pair)) / len(by_pair)
     frequencies = of_model.get("rope.freq_base", 1e4) ** -exponents
     if not np.allclose(frequencies / llama3.frequencies(frequencies), by_pair, rtol=1e-5):
-        raise ValueError(f"rope_freqs.weight is not that of {llama3}, as supported")
+        raise UserError(f"rope_freqs.weight is not that of {llama3}, as supported")
     return {
         "rope_type": "llama3",
         "original_max_position_embeddings": length,
@@ -219,7 +220,7 @@ def as_halves(stored: Stored, n_heads) -> Stored:
     rows i and i + K/2 in npformer and in transformers.
     """
     if not isinstance(n_heads, int) or n_heads < 1 or stored.shape[0] % (2 * n_heads):
-        raise ValueError(
+        raise UserError(
             f"a projection of shape {stored.shape} has no {shown(n_heads)} heads of even width"
         )
     return stored.take(stored.numbers().reshape(n_heads, -1, 2).swapaxes(1, 2).reshape(-1))
@@ -256,7 +257,7 @@ def words_of(said: dict) -> Words:
     name = said.get("pre", "default")
     if model != "gpt2" or name not in (*WORDS, "default"):
         supported = " or ".join(map(repr, WORDS))
-        raise ValueError(
+        raise UserError(
             f"it has tokenizer.ggml.model={shown(model)} with tokenizer.ggml.pre={shown(name)}, "
             f"supported is 'gpt2' with {supported}"
         )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.pretrained.files import Stored, Tensors
@@ -30,7 +31,7 @@ class Reader:
     def take(self, n: int) -> bytes:
         """The next n bytes."""
         if n > len(self.data) - self.at:
-            raise ValueError("it ends before its header is complete, or it is damaged")
+            raise UserError("it ends before its header is complete, or it is damaged")
         self.at += n
         return bytes(self.data[self.at - n : self.at])
 
@@ -54,12 +55,12 @@ class Reader:
         if kind in NUMBERS:
             return self.number(NUMBERS[kind])
         if kind != ARRAY:
-            raise ValueError(f"it has a value of kind {kind}, expected 0 to 12: it is damaged")
+            raise UserError(f"it has a value of kind {kind}, expected 0 to 12: it is damaged")
         kind, n = self.number("I"), self.number("Q")
         if kind == STRING:
             return [self.text() for _ in range(n)]
         if kind not in NUMBERS:
-            raise ValueError(f"it has a list of kind {kind}, expected numbers or texts")
+            raise UserError(f"it has a list of kind {kind}, expected numbers or texts")
         return list(self.numbers(n, NUMBERS[kind]))
 
 
@@ -79,7 +80,7 @@ def contents_of(path: Path) -> tuple[dict, Tensors]:
     data = np.empty(0, np.uint8) if is_empty else np.memmap(path, np.uint8, "r")
     reader = Reader(data)
     if reader.take(4) != b"GGUF" or reader.number("I") not in (2, 3):
-        raise ValueError("it does not begin as a GGUF file of version 2 or 3")
+        raise UserError("it does not begin as a GGUF file of version 2 or 3")
     n_tensors, n_values = reader.numbers(2, "Q")
     about = {}
     for _ in range(n_values):
@@ -88,7 +89,7 @@ def contents_of(path: Path) -> tuple[dict, Tensors]:
     stretches = [next_stretch(reader) for _ in range(n_tensors)]
     alignment = about.get("general.alignment", ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1:
-        raise ValueError(f"general.alignment={shown(alignment)}, expected at least 1")
+        raise UserError(f"general.alignment={shown(alignment)}, expected at least 1")
     begin = -(-reader.at // alignment) * alignment
     return about, tensors_at(stretches, data[begin:])
 
@@ -113,10 +114,10 @@ def tensors_at(stretches: list[Stretch], data) -> Tensors:
     for stretch in sorted(stretches):
         name = stretch.name
         if name in tensors:
-            raise ValueError(f"it has two tensors with the name {name:.80}")
+            raise UserError(f"it has two tensors with the name {name:.80}")
         tensor, n_bytes = tensor_at(stretch, data)
         if stretch.begin < end:
-            raise ValueError(
+            raise UserError(
                 f"{last:.80} and {name:.80} have the same bytes of the file, expected their own"
             )
         tensors[name] = tensor
@@ -132,12 +133,12 @@ def tensor_at(stretch: Stretch, data) -> tuple[Stored, int]:
     try:
         kind = gguf.GGMLQuantizationType(number)
     except ValueError:
-        raise ValueError(f"{name:.80} is quantised in the unknown way {number}") from None
+        raise UserError(f"{name:.80} is quantised in the unknown way {number}") from None
     block, size = gguf.GGML_QUANT_SIZES[kind]
     width = shape[-1] // block * size if shape else 0  # bytes of a row
     n_bytes = math.prod(shape[:-1]) * width
     if not shape or shape[-1] % block or begin + n_bytes > len(data):
-        raise ValueError(
+        raise UserError(
             f"{name:.80} of shape {shape} does not lie in the file: it is cut off or damaged"
         )
     blocks = data[begin : begin + n_bytes].reshape(*shape[:-1], width)
@@ -156,9 +157,7 @@ def dequantised(name: str, data, kind):
     try:
         return gguf.quants.dequantize(data, kind)
     except NotImplementedError:
-        raise ValueError(
-            f"{name:.80} is quantised as {kind.name}, which is not supported"
-        ) from None
+        raise UserError(f"{name:.80} is quantised as {kind.name}, which is not supported") from None
 
 
 def import_gguf() -> Any:

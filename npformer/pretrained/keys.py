@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from npformer.checks import shown, warn
+from npformer.errors import UserError
 
 Rules = dict[str, "Rule"]
 MOST_NAMES = 6  # in an error
@@ -40,7 +41,7 @@ def parse_rules(text: str) -> Rules:
         if kind in SILENT:
             table |= dict.fromkeys(words.split(), Rule(kind))
         elif kind not in WITH_VALUES:
-            raise ValueError(f"{kind!r} begins a line, expected one of {SILENT + WITH_VALUES}")
+            raise UserError(f"{kind!r} begins a line, expected one of {SILENT + WITH_VALUES}")
         else:
             key, value = words.split(maxsplit=1)
             table[key] = Rule(kind, tuple(map(json.loads, value.split(" or "))))
@@ -148,7 +149,7 @@ def check_keys(about: dict, table: Rules, file: str) -> None:
     >>> table = parse_rules("refused head_dim 32\nharmless use_cache")
     >>> check_keys({"head_dim": 64, "use_cache": True}, table, "x")
     Traceback (most recent call last):
-    ValueError: x has head_dim=64, supported is 32
+    npformer.UserError: x has head_dim=64, supported is 32
     """
     ignored = []
     for key, value in about.items():
@@ -158,7 +159,7 @@ def check_keys(about: dict, table: Rules, file: str) -> None:
         setting = f"{key:.80}={shown(value)}"
         if rule.kind == "refused":
             supported = " or ".join(map(repr, rule.values))
-            raise ValueError(f"{file} has {setting}, supported is {supported}")
+            raise UserError(f"{file} has {setting}, supported is {supported}")
         ignored.append(setting)
     if ignored:
         warn(f"{file} has keys that npformer does not read: {listed(ignored)}. Results may differ")
@@ -168,7 +169,7 @@ def check_complete(about: dict, keys: Iterable[str], file: str) -> None:
     """Raise if a file does not have all of these keys."""
     missing = sorted({*keys} - about.keys())
     if missing:
-        raise ValueError(f"{file} has no {', '.join(missing)}")
+        raise UserError(f"{file} has no {', '.join(missing)}")
 
 
 def check_supported(setting: str, value, supported: Iterable[str]) -> None:
@@ -176,10 +177,10 @@ def check_supported(setting: str, value, supported: Iterable[str]) -> None:
 
     >>> check_supported("x.json has kind", 3, ["a", "b"])
     Traceback (most recent call last):
-    ValueError: x.json has kind=3, supported are a, b
+    npformer.UserError: x.json has kind=3, supported are a, b
     """
     if value not in list(supported):
-        raise ValueError(f"{setting}={shown(value)}, supported are {', '.join(supported)}")
+        raise UserError(f"{setting}={shown(value)}, supported are {', '.join(supported)}")
 
 
 def rule_of(key: str, table: Rules) -> Rule:

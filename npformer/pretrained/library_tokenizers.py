@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from npformer.checks import check_int, shown
+from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.pretrained.files import Files, json_in, text_in
 from npformer.pretrained.keys import parse_table
@@ -47,7 +48,7 @@ def as_value_error(what):
         # A PanicException of Rust is no Exception; neither is Ctrl-C.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise ValueError(f"{what}: {error}") from None
+        raise UserError(f"{what}: {error}") from None
 
 
 def tokenizer_in(text: str):
@@ -112,7 +113,7 @@ def _between(about, vocabulary):
     for key in ("cls_token", "sep_token"):
         token = _text_in(about, key)
         if token not in vocabulary:
-            raise ValueError(f"{key}={shown(about[key])}, expected a token of the vocabulary")
+            raise UserError(f"{key}={shown(about[key])}, expected a token of the vocabulary")
         tokens.append(token)
     begin, end = tokens
     return around_text([begin], [end], vocabulary)
@@ -164,12 +165,10 @@ def _pair_in(place, merge, vocabulary):
     """The two tokens of a pair, such as "t h"."""
     tokens = tuple(merge.split(" ")) if isinstance(merge, str) else ()
     if len(tokens) != 2:
-        raise ValueError(
-            f"{place} is {shown(merge)}, expected two tokens with a space between them"
-        )
+        raise UserError(f"{place} is {shown(merge)}, expected two tokens with a space between them")
     for token in tokens:
         if token not in vocabulary:
-            raise ValueError(f"{place} has {shown(token)}, expected a token of the vocabulary")
+            raise UserError(f"{place} has {shown(token)}, expected a token of the vocabulary")
     return tokens
 
 

@@ -1,5 +1,6 @@
 """Llama (Touvron et al. 2023), and models that differ little from it: Mistral, Qwen2 and Qwen3."""
 
+from npformer.errors import UserError
 from npformer.operations.options import check_expressed
 from npformer.operations.settings import Rotary
 from npformer.pretrained.family import SIZES, LanguageFamily
@@ -122,7 +123,7 @@ def rotation_of(rope: dict) -> dict:
     nested = sorted(name for name, value in rope.items() if isinstance(value, dict))
     if nested:
         names = ", ".join(nested)
-        raise ValueError(f"{ROTATION} differs by layers: {names}; expected the same for all layers")
+        raise UserError(f"{ROTATION} differs by layers: {names}; expected the same for all layers")
     kind = rope.get("rope_type", rope.get("type", "default"))
     check_supported(f"{ROTATION} has rope_type", kind, ROPE_KEYS_OF)
     check_keys(rope, ROPE_KEYS_OF[kind], ROTATION)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from npformer.checks import check_choice, name_of_dtype, shown, warn
+from npformer.errors import UserError
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.low_rank import LowRank
@@ -109,7 +110,7 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
         try:
             return _load(path, names, model, settings)
         except OSError as error:
-            raise ValueError(f"it cannot be read: {error}") from error
+            raise UserError(f"it cannot be read: {error}") from error
 
 
 @contextlib.contextmanager
@@ -120,7 +121,7 @@ def reading_settings():
     try:
         yield
     except (KeyError, IndexError, AttributeError) as error:
-        raise ValueError(
+        raise UserError(
             f"something is missing, or has another form: {type(error).__name__} {error}"
         ) from error
 
@@ -146,9 +147,9 @@ def _load(path, names, kind, settings):
     with reading_settings():
         contents = opened(path)
     if names is not None:
-        raise ValueError("names are given, expected None for a model with config.json")
+        raise UserError("names are given, expected None for a model with config.json")
     if kind is not None:
-        raise ValueError(
+        raise UserError(
             f"model={shown(kind)}, "
             "expected None for a model with config.json, which says what it is"
         )
@@ -167,7 +168,7 @@ def _load_state(tensors, names, kind, settings):
         naming = naming_of_state(modules, tensors, kind)
         ours, tensors = naming.from_state(tensors)
     if "n_heads" not in settings:
-        raise ValueError(
+        raise UserError(
             "the shapes of a state dict do not show the number of heads: give n_heads=…"
         )
     model, params = built(naming, ours, tensors, settings)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.models.transformer import Transformer
 from npformer.pretrained.family import LIKE_2017, Family
 from npformer.pretrained.files import Stored
@@ -141,7 +142,7 @@ class Marian(Family):
         tensors = super().write(model, params)
         bias = tensors["final_logits_bias"][-1]
         if not bias <= BEGIN_LOGIT / 2:
-            raise ValueError(
+            raise UserError(
                 f"the last token is left out, as the begin token, but its output.bias is {bias:g}, "
                 f"expected {BEGIN_LOGIT:g}, as load gives it, so that it is never predicted"
             )
@@ -185,7 +186,7 @@ class Marian(Family):
     def extra_keys_for(self, model):
         """What ``extra_settings_from`` reads, and what the decoder shares with the encoder."""
         if model.pad_id is None:
-            raise ValueError(
+            raise UserError(
                 "pad_id=None, expected an id: a translation begins with the vector of the padding"
             )
         n_encoder, n_decoder = model.depths
@@ -214,7 +215,7 @@ def extended(stored, id_):
         return None
     V = stored.shape[0]
     if not isinstance(id_, int) or not 0 <= id_ < V:
-        raise ValueError(
+        raise UserError(
             f"pad_token_id={shown(id_)}, expected an id below the {V} of the vocabulary"
         )
     return stored.take(np.append(stored.numbers(), id_))

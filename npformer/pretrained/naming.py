@@ -10,6 +10,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import Array, on_host
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.models.description import check_size_of
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
@@ -54,7 +55,7 @@ class Naming:
         for name, x in self.named_views(model, params):
             other = tensors.setdefault(name, x)
             if other is not x and not (other.shape == x.shape and np.array_equal(other, x)):
-                raise ValueError(f"names has {name} for two parameters, which differ")
+                raise UserError(f"names has {name} for two parameters, which differ")
         return tensors
 
     def named_views(self, model, params: dict) -> Iterator[tuple[str, Array]]:
@@ -87,7 +88,7 @@ class Naming:
         shapes = model.shapes()
         check_names(self.named_views(model, shapes), tensors, self.advice(model, tensors))
         if again is not None and not again.equals(tensors[embedding]):
-            raise ValueError(
+            raise UserError(
                 f"its settings say that {output} is {embedding}, and their numbers differ; "
                 f"{self.how_to_untie}"
             )
@@ -125,7 +126,7 @@ def check_settings(model, constants: dict[str, Any], expressed: set[str]) -> Non
     """
     for name, value in constants.items():
         if getattr(model, name) != value:
-            raise ValueError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
+            raise UserError(f"{name}={shown(getattr(model, name))}, expected {shown(value)}")
     check_expressed(model, {*expressed, *constants, *SHARED_SETTINGS})
 
 
@@ -136,7 +137,7 @@ def tensors_of_path(names: dict[str, str], path: str) -> list[str]:
     module, _, leaf = place.rpartition(".")
     theirs = names.get(place, names.get(module))
     if theirs is None:
-        raise ValueError(f"these models have no parameter {path}")
+        raise UserError(f"these models have no parameter {path}")
     tensors = theirs.replace("{}", layer[1] if layer else "").split()
     is_table = leaf not in ("weight", "bias", "gain")
     if place in names and not is_table:
@@ -161,4 +162,4 @@ def check_names(expected: Iterable[tuple[str, Any]], tensors: dict, advice: str 
     parts = [f"{what}: {listed(some)}" for what, some in differences.items() if some]
     if parts:
         reasons = "; ".join(parts) + advice
-        raise ValueError(f"its tensors are not those that its settings ask for; {reasons}")
+        raise UserError(f"its tensors are not those that its settings ask for; {reasons}")

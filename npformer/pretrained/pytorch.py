@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.transformer import Transformer
@@ -73,16 +74,16 @@ def naming_of_state(modules, tensors, model):
     stacks = stacks_in(tensors)
     if not stacks:
         expected = f"a name that ends with {MARK}, expected those of an nn.Transformer"
-        raise ValueError(f"no tensor has {expected}")
+        raise UserError(f"no tensor has {expected}")
     if model in (LanguageModel, Encoder):
         if len(stacks) > 1:
-            raise ValueError(f"it has several stacks of layers, {listed(stacks)}, expected one")
+            raise UserError(f"it has several stacks of layers, {listed(stacks)}, expected one")
         return PyTorchEncoder(modules, stacks[0], model)
     if model not in (None, Transformer):
         expected = "nf.Transformer, nf.LanguageModel, nf.Encoder or None"
-        raise ValueError(f"model={shown(model)}, expected {expected}")
+        raise UserError(f"model={shown(model)}, expected {expected}")
     if len(stacks) == 1:
-        raise ValueError(
+        raise UserError(
             f"it has only the layers of an nn.TransformerEncoder, {stacks[0]:.80}layers, "
             "and no nn.Transformer with a decoder: give "
             "model=nf.LanguageModel if a mask hides the future, or else model=nf.Encoder"
@@ -96,7 +97,7 @@ def prefix_of_transformer(stacks):
         prefix = stack.removesuffix("encoder.")
         if stack.endswith("encoder.") and f"{prefix}decoder." in stacks:
             return prefix
-    raise ValueError(
+    raise UserError(
         f"its layers are {listed(stacks)}, expected an encoder and a decoder in one module"
     )
 
@@ -166,14 +167,14 @@ class PyTorch(Naming):
         others = listed(sorted(name for name in tensors if not name.startswith(self.inside)))
         missing = [name for name in self.outside if name not in self.names]
         if missing:
-            raise ValueError(
+            raise UserError(
                 f"names lacks {', '.join(missing)}: give the modules of the tensors {others}, as "
                 f'names={{"{self.outside[0]}": "src_embed", …}}'
             )
         places = {*tensors, *(name.removesuffix(".weight") for name in tensors)}
         unknown = [name for name in self.heads if name not in places]
         if unknown:
-            raise ValueError(
+            raise UserError(
                 f"names has {listed(unknown)}, expected modules of the tensors {others}"
             )
 
@@ -205,7 +206,7 @@ class PyTorch(Naming):
                 kinds[name] = kind_of_sines(x)
         others = sorted(name for name, kind in kinds.items() if kind is None)
         if others:
-            raise ValueError(
+            raise UserError(
                 f"names says nothing of {listed(others)}: "
                 'learned positions are named, as names={"source_positions": …}; '
                 "leave out masks and other constants"
@@ -251,12 +252,12 @@ class PyTorch(Naming):
     def check(self, model):
         """Raise if a model of ours is not an nn.Transformer."""
         if not isinstance(model, Transformer):
-            raise ValueError(
+            raise UserError(
                 f"a {type(model).__name__} is no nn.Transformer, expected a Transformer"
             )
         check_settings(model, CONSTANTS, EXPRESSED)
         if model.activation not in TORCH_ACTIVATIONS or model.positions not in TORCH_POSITIONS:
-            raise ValueError(
+            raise UserError(
                 f"activation={model.activation!r}, positions={model.positions!r}, "
                 f"expected one of {TORCH_ACTIVATIONS} and one of {TORCH_POSITIONS}, "
                 "as an nn.Transformer has"
@@ -305,7 +306,7 @@ class PyTorchEncoder(PyTorch):
         output = self.names.get("output")
         if self.model is LanguageModel:
             if f"{output}.bias" in tensors:
-                raise ValueError(
+                raise UserError(
                     f"{output}.bias: the output of a LanguageModel has no bias; "
                     "load it as an Encoder, or leave the bias out if it is 0"
                 )

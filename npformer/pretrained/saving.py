@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.checks import warn
+from npformer.errors import UserError
 from npformer.files.checkpoint import CheckpointError
 from npformer.files.folders import new_file, new_files
 from npformer.files.paths import path_to_replace
@@ -129,7 +130,7 @@ def check_padding_is_no_end(model, tokenizer):
     """Raise if ``load`` would read the padding of a language model as the end of a text."""
     end = tokenizer.eos_id
     if isinstance(model, LanguageModel) and end is not None and model.pad_id == end:
-        raise ValueError(
+        raise UserError(
             f"pad_id={end} is the tokenizer's end token, which ``load`` reads in a text: "
             "expected None"
         )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.files.strict_json import parse_json
 from npformer.models.pooling import VectorMap
 from npformer.pretrained.files import (
@@ -95,7 +96,7 @@ class SentenceTexts(NamedTuple):
         if name is None:
             return ""
         if name not in (*PROMPTS, *self.prompts):
-            raise ValueError(f"prompt={shown(name)}, expected one of {list(self.prompts)}")
+            raise UserError(f"prompt={shown(name)}, expected one of {list(self.prompts)}")
         own = [self.prompts[each] for each in PROMPTS.get(name, (name,)) if self.prompts.get(each)]
         return own[0] if own else ""
 
@@ -111,14 +112,14 @@ def sentence_texts(files: Files) -> SentenceTexts:
         longest = json_or_empty(files, "tokenizer_config.json").get("model_max_length")
     is_number = isinstance(longest, (int, float)) and not isinstance(longest, bool)
     if longest is not None and not (is_number and longest >= 1):
-        raise ValueError(
+        raise UserError(
             f"max_seq_length or model_max_length={shown(longest)}, expected a number of tokens"
         )
     prompts = of_all.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         isinstance(text, str | None) for text in prompts.values()
     ):
-        raise ValueError(f"{PROMPTS_FILE}: prompts={shown(prompts)}, expected texts by their names")
+        raise UserError(f"{PROMPTS_FILE}: prompts={shown(prompts)}, expected texts by their names")
     lower_case = bool(of_texts.get("do_lower_case"))
     texts = SentenceTexts(longest, prompts, of_all.get("default_prompt_name"), lower_case)
     texts.prompt()  # raises if there is none of the default name
@@ -141,13 +142,13 @@ def sentence_modules(folder: Path, files: Files, width) -> tuple[dict, Tensors]:
     modes = _modes(about, pooling.folder)
     texts = sentence_texts(files)  # raises also where no tokenizer prepares the texts
     if about.get("include_prompt") is False and any(texts.prompts.values()):
-        raise ValueError(
+        raise UserError(
             f"{pooling.folder}: include_prompt=False, supported is True where there are prompts"
         )
     maps, tensors = _maps(folder, after, width * len(modes))
     similarity = json_or_empty(files, PROMPTS_FILE).get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (maps and maps[-1]["kind"] == "unit"):
-        raise ValueError(
+        raise UserError(
             f"{PROMPTS_FILE}: similarity_fn_name={shown(similarity)}, "
             "supported is 'cosine'; delete the key if the cosine will do"
         )
@@ -159,12 +160,12 @@ def sentence_modules(folder: Path, files: Files, width) -> tuple[dict, Tensors]:
 def _check_order(modules):
     """Raise unless there is a model, and then a pooling, before other modules; or none at all."""
     if modules and modules[0] != Module("Transformer", ""):
-        raise ValueError(
+        raise UserError(
             f"{MODULES_FILE} begins with {shown(modules[0].kind)} in {shown(modules[0].folder)}, "
             "supported is Transformer in ''"
         )
     if len(modules) > 1 and modules[1].kind != "Pooling":
-        raise ValueError(
+        raise UserError(
             f"{MODULES_FILE} has {shown(modules[1].kind)} after the Transformer, "
             "supported is Pooling"
         )
@@ -193,7 +194,7 @@ def their_pooling(pooling: str | tuple[str, ...]) -> dict:
     """What ``pooling_of`` reads."""
     ours = [pooling] if isinstance(pooling, str) else pooling
     if "none" in ours:
-        raise ValueError(f"pooling={shown(pooling)}, expected some of {', '.join(THEIR_POOLINGS)}")
+        raise UserError(f"pooling={shown(pooling)}, expected some of {', '.join(THEIR_POOLINGS)}")
     return {"pooling_mode": [THEIR_POOLINGS[each] for each in ours]}
 
 
@@ -209,11 +210,11 @@ def _modules(folder):
         library, _, kind = about["type"].rpartition(".")
         if not library.startswith("sentence_transformers"):
             setting = f"{MODULES_FILE} has type={shown(about['type'])}"
-            raise ValueError(f"{setting}, supported are those of sentence_transformers")
+            raise UserError(f"{setting}, supported are those of sentence_transformers")
         name = about["path"]
         if Path(name).name != name or name == "..":
             setting = f"{MODULES_FILE} has path={shown(name)}"
-            raise ValueError(f"{setting}, expected the name of a folder in this one")
+            raise UserError(f"{setting}, expected the name of a folder in this one")
         modules.append(Module(kind, name))
     return modules
 
@@ -268,7 +269,7 @@ def _map(module, folder, width):
 
 def _tensors(folder, prefix):
     if not (folder / TENSORS_FILE).is_file():
-        raise ValueError(
+        raise UserError(
             f"{folder.name} has no {TENSORS_FILE}; "
             "weights in other files, such as pytorch_model.bin, are not read"
         )

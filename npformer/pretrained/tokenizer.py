@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.models.encoder import Encoder
 from npformer.pretrained.family import Family
 from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
@@ -159,7 +160,7 @@ def check_tokenizer(tokenizer, model, fits: bool, expected: str) -> None:
     if tokenizer is None:
         beside = "without"
         advice = ": copy tokenizer.json and tokenizer_config.json into its folder"
-    raise ValueError(
+    raise UserError(
         f"the model is of the kind {type(model).__name__}, {beside} a tokenizer: "
         f"expected a tokenizer and {expected}{advice}"
     )
@@ -249,7 +250,7 @@ def _add_tokens(inner, about, n_vectors):
     for id_, token in new.items():
         number = inner.token_to_id(token["content"])
         if number != id_:
-            raise ValueError(
+            raise UserError(
                 f"the added token {shown(token['content'])} has the id {id_}, "
                 f"expected {number}, the next of the vocabulary"
             )

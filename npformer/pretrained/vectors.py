@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, on_host
+from npformer.errors import UserError
 from npformer.extras import PAGES
 from npformer.models.encoder import Encoder
 from npformer.pretrained.sentences import SentenceTexts
@@ -76,7 +77,7 @@ def rows_of(model, tokenizer, texts: list[str]) -> list:
     rows = [tokenizer.encode(text) for text in texts]
     for row, text in zip(rows, texts, strict=True):
         if len(row) == 0:
-            raise ValueError(f"the sentence {text!r:.40} has no tokens, expected some")
+            raise UserError(f"the sentence {text!r:.40} has no tokens, expected some")
     longest = model.max_len
     limit = "max_len of the model: divide longer texts"
     of_folder = text_settings(tokenizer).longest

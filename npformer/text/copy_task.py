@@ -7,6 +7,7 @@ import numpy as np
 
 from npformer.checks import check_int
 from npformer.decoding import greedy_decode
+from npformer.errors import UserError
 from npformer.operations.options import check_fields
 from npformer.text.in_batches import pack
 
@@ -52,11 +53,11 @@ class CopyTask:
     def __post_init__(self):
         check_fields(self)
         if self.vocab <= FIRST_SYMBOL:
-            raise ValueError(
+            raise UserError(
                 f"vocab={self.vocab}, expected at least {FIRST_SYMBOL + 1}: three ids are reserved"
             )
         if not 1 <= self.min_len <= self.max_len:
-            raise ValueError(
+            raise UserError(
                 f"min_len={self.min_len}, max_len={self.max_len}: expected 1 <= min_len <= max_len"
             )
 
@@ -94,7 +95,7 @@ class CopyTask:
                 sequences.append(sequence)
                 if len(sequences) == size:
                     return self._pack(sequences)
-        raise ValueError(
+        raise UserError(
             f"vocab={self.vocab}, min_len={min_len}, max_len={max_len}: "
             f"there are not {size} {'held-out' if held_out else 'training'} sequences; "
             "expected more symbols or longer sequences"

@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer.arrays import library_of
 from npformer.checks import check_int
+from npformer.errors import UserError
 from npformer.operations.options import LARGEST, check_fields
 
 
@@ -49,7 +50,7 @@ class Batches:
     def __post_init__(self):
         check_fields(self)
         if not self.per_epoch:
-            raise ValueError(
+            raise UserError(
                 f"size={self.size} with {self.n_rows} rows and drop_last=True: "
                 "there would be no batch"
             )
@@ -163,15 +164,15 @@ def batches(
     if pad_id is not None:
         pad_id = check_int("pad_id", pad_id, at_least=-LARGEST, at_most=LARGEST)
     if not arrays:
-        raise ValueError(
+        raise UserError(
             "batches got no arrays, expected one or more, such as batches(x, y, size=32)"
         )
     columns = [_column(i, x, pad_id) for i, x in enumerate(arrays)]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
-        raise ValueError(f"arrays have {lengths} rows, expected the same number in all")
+        raise UserError(f"arrays have {lengths} rows, expected the same number in all")
     if lengths[0] == 0:
-        raise ValueError("arrays have no rows, expected one or more")
+        raise UserError("arrays have no rows, expected one or more")
     return Batches(columns, size, epochs, seed, shuffle, drop_last, pad_id)
 
 
@@ -185,7 +186,7 @@ def _column(i, x, pad_id):
     if hasattr(x, "shape"):
         library_of(x, name)  # raises for what is no array, such as a table with names
         if not x.shape:
-            raise ValueError(f"{name} has no axis, expected rows")
+            raise UserError(f"{name} has no axis, expected rows")
         if x.dtype.kind == "O":
             raise TypeError(
                 f"{name} has dtype object, expected numbers; "
@@ -202,7 +203,7 @@ def _column(i, x, pad_id):
         return np.asarray(x)
     except ValueError as error:  # rows of different lengths, or arrays with different axes
         if pad_id is None:
-            raise ValueError(
+            raise UserError(
                 f"{name} has rows of different lengths, expected pad_id=…, the id to pad them with"
             ) from error
     return [_ids(f"{name}, row {n}", row) for n, row in enumerate(x)]
@@ -213,9 +214,9 @@ def _ids(name, row):
     try:
         ids = np.asarray(row)
     except ValueError as error:
-        raise ValueError(f"{name} holds lists of different lengths, expected token ids") from error
+        raise UserError(f"{name} holds lists of different lengths, expected token ids") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu" and ids.size:
-        raise ValueError(f"{name} is {ids.dtype} of shape {ids.shape}, expected token ids")
+        raise UserError(f"{name} is {ids.dtype} of shape {ids.shape}, expected token ids")
     if ids.size and ids.max() > LARGEST:
-        raise ValueError(f"{name} has {ids.max()}, expected token ids that int64 can hold")
+        raise UserError(f"{name} has {ids.max()}, expected token ids that int64 can hold")
     return ids

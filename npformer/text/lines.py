@@ -5,6 +5,7 @@ import os
 import zlib
 from pathlib import Path
 
+from npformer.errors import UserError
 from npformer.files.paths import MISSING, kind_of_file
 
 LONGEST_LINE = 2**26  # bytes: some devices, such as /dev/zero, never end one
@@ -41,7 +42,7 @@ def read_lines(path, refuse=None):
                 number += 1
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
+        raise UserError(
             f"{path}, after line {number}: {error}; expected a whole gzip file"
         ) from error
 
@@ -58,7 +59,7 @@ def decoded(file, name, refuse=None):
         except UnicodeDecodeError as error:
             message = f"{name}, line {number}: {error}; expected UTF-8"
             if refuse is None:
-                raise ValueError(message) from error
+                raise UserError(message) from error
             refuse(message)
             text = ""
         yield text.rstrip("\r\n")
@@ -68,7 +69,7 @@ def _lines(file, name):
     r"""Yield the lines, each with its end, which is \n alone, unlike those of str.splitlines."""
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
-            raise ValueError(
+            raise UserError(
                 f"{name} has a line of more than {LONGEST_LINE:,} bytes, expected a text"
             )
         yield line
@@ -114,9 +115,9 @@ def text_of(lines, name):
     text = "\n".join(lines)
     if not text.strip():
         what = "has only blank lines" if text else "is empty"
-        raise ValueError(f"{name} {what}, expected a text")
+        raise UserError(f"{name} {what}, expected a text")
     if "\0" in text:
-        raise ValueError(f"{name} has bytes of 0: expected a text, not another kind of file")
+        raise UserError(f"{name} has bytes of 0: expected a text, not another kind of file")
     return text + "\n"
 
 
@@ -126,7 +127,7 @@ def read_both(path, held_out=None):
     if held_out:
         # With realpath, unlike Path.resolve, links may lead to themselves.
         if os.path.realpath(held_out) == os.path.realpath(path):
-            raise ValueError(f"{held_out} is the text of the training, expected another")
+            raise UserError(f"{held_out} is the text of the training, expected another")
         return text, read_text(held_out)
     end = round(len(text) * (1 - HELD_OUT))
     return text[:end], text[end:]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npformer.errors import UserError
 from npformer.operations.options import Count, check_fields
 from npformer.reference import derive_key
 from npformer.runtime.ranks import Ranks, digest
@@ -48,7 +49,7 @@ class ParallelText:
     def find(cls, folder, split, source, target, *, skip_empty=False):
         """Find the two files of a split in a folder, such as ``train.en`` and ``train.fr.gz``."""
         if source == target:
-            raise ValueError(f"source and target are both {source!r}, expected two languages")
+            raise UserError(f"source and target are both {source!r}, expected two languages")
         return cls(find_text(folder, split, source), find_text(folder, split, target), skip_empty)
 
     def __iter__(self):
@@ -59,7 +60,7 @@ class ParallelText:
             if source is None or target is None:
                 n_source = number - (source is None) + sum(1 for _ in sources)
                 n_target = number - (target is None) + sum(1 for _ in targets)
-                raise ValueError(
+                raise UserError(
                     f"{self.source} has {n_source} lines, {self.target} {n_target}: expected the "
                     "same number, each line the translation of the other's"
                 )
@@ -70,11 +71,11 @@ class ParallelText:
                 # A .gz that is damaged is noticed at its end.
                 if source.strip():
                     collections.deque(targets, maxlen=0)
-                    raise ValueError(is_empty(self.target, number))
+                    raise UserError(is_empty(self.target, number))
                 collections.deque(sources, maxlen=0)
-                raise ValueError(is_empty(self.source, number))
+                raise UserError(is_empty(self.source, number))
         if n_kept == 0:
-            raise ValueError(
+            raise UserError(
                 f"{self.source} and {self.target} have no pair of sentences, expected one per line"
             )
 
@@ -141,7 +142,7 @@ class TokenBatches:
     def __post_init__(self):
         check_fields(self)
         if self.max_len > self.max_tokens:
-            raise ValueError(
+            raise UserError(
                 f"max_len={self.max_len}, expected at most max_tokens={self.max_tokens}"
             )
         if hasattr(self.text, "__next__"):
@@ -157,7 +158,7 @@ class TokenBatches:
                 n_batches += 1
                 yield after, src, tgt
             if not n_batches and place == Place(place.epoch):
-                raise ValueError(
+                raise UserError(
                     f"no pair of the text has at most max_len={self.max_len} tokens on both sides"
                 )
             place = Place(place.epoch + 1)

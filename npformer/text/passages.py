@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from npformer.checks import check_int
+from npformer.errors import UserError
 from npformer.operations.options import check_option
 from npformer.reference import derive_key, random_bits
 
@@ -40,7 +41,7 @@ class Text:
         of_held_out = "the held-out text, the last tenth of the text if none is given,"
         for name, ids in (("the text", self.ids), (of_held_out, self.held_out)):
             if len(ids) <= length:
-                raise ValueError(
+                raise UserError(
                     f"{name} has {len(ids)} tokens, expected more than length={length}: "
                     "give a longer text, or a smaller length"
                 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from npformer.errors import UserError
 from npformer.files.checkpoint import LAST, CheckpointError
 from npformer.files.paths import check_path
 from npformer.operations.options import ABOVE_0
@@ -42,7 +43,7 @@ class TextRun(Loop):
     def ranks_of_new(out, settings, ranks):
         """The ranks of a new training, which agree about it; raises if the folder has another."""
         if (check_path(out, "out") / LAST).exists():
-            raise ValueError(
+            raise UserError(
                 f"{out} holds a training: continue it with --resume, "
                 "or start another with a new --out"
             )
@@ -56,7 +57,7 @@ class TextRun(Loop):
         self.trainer.restore(arrays, info, path)
         steps = self.settings.steps
         if steps < self.trainer.n_steps:
-            kind = CheckpointError if steps == before.steps else ValueError
+            kind = CheckpointError if steps == before.steps else UserError
             raise kind(f"{path}: steps={steps}, but {self.trainer.n_steps} are done")
 
     def train(self, stops=(), progress=True, minutes=None, since=None):

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 from npformer.checks import each_line, shown, warn
+from npformer.errors import UserError
 from npformer.extras import pip_install
 
 # Languages that Moses' tokeniser knows, but that have no abbreviations.
@@ -39,11 +40,11 @@ def score(hypotheses, references, language):
     hypotheses = list(each_line("hypotheses", hypotheses))
     references = list(each_line("references", references))
     if len(hypotheses) != len(references):
-        raise ValueError(
+        raise UserError(
             f"{len(hypotheses)} hypotheses, {len(references)} references: expected equally many"
         )
     if not hypotheses:
-        raise ValueError("hypotheses and references are empty, expected one or more sentences")
+        raise UserError("hypotheses and references are empty, expected one or more sentences")
     check_packages()
     _check_language(language)
     from sacrebleu.metrics import BLEU, CHRF

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal
 
+from npformer.errors import UserError
 from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.models.description import as_json
 from npformer.operations.options import ABOVE_0, Count, Option, brief
@@ -92,7 +93,7 @@ class RunSettings(TrainingSettings):
         begun |= {name: self.model.get(name) for name in of_model}
         for name, value in sorted((fixed | of_model).items()):
             if value != begun[name]:
-                raise ValueError(
+                raise UserError(
                     f"{name}={value!r}, but {path} was begun with {begun[name]!r}: "
                     "leave it out, or start anew in another folder"
                 )
@@ -192,7 +193,7 @@ class TranslationSettings(RunSettings):
     >>> replace(settings, dropout=1.5)
     Traceback (most recent call last):
         ...
-    ValueError: dropout=1.5, expected 0 <= dropout < 1
+    npformer.UserError: dropout=1.5, expected 0 <= dropout < 1
     """
 
     # An older checkpoint has no value for a new setting and takes its default, so that must be the
@@ -232,7 +233,7 @@ class TranslationSettings(RunSettings):
     def from_preset(cls, preset="tiny", **changes):
         """Return the settings of a preset with changes, which must include ``data``."""
         if preset not in PRESETS:
-            raise ValueError(f"preset={preset!r}, expected one of {tuple(PRESETS)}")
+            raise UserError(f"preset={preset!r}, expected one of {tuple(PRESETS)}")
         return cls(preset=preset, **PRESETS[preset] | changes)
 
 
@@ -299,7 +300,7 @@ class LanguageSettings(RunSettings):
         if self.held_out is not None:
             self._make_texts("held_out")
         if unknown := self.model.keys() & {"name", "vocab", "max_len"}:
-            raise ValueError(
+            raise UserError(
                 f"model has {sorted(unknown)}, "
                 "which follow from the text and from length: leave them out"
             )

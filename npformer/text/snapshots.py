@@ -1,6 +1,7 @@
 """The parameters at the validations of a training, of which some are averaged at its end."""
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.files.checkpoint import CheckpointError
 from npformer.files.paths import name_for_damaged
 from npformer.progress import say
@@ -64,7 +65,7 @@ class Snapshots:
                 tree.check_like(snapshot.params, self.trainer.params)
                 if path.stem != f"step-{str(snapshot.info.get('step')):0>7}":
                     step = f"{snapshot.info.get('step')!s:.20}"
-                    raise ValueError(f"{path} holds the parameters after step {step}")
+                    raise UserError(f"{path} holds the parameters after step {step}")
             except ValueError as error:
                 if isinstance(error.__cause__, OSError):
                     raise  # the disk could not read it, which does not say that it is damaged

@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
+from npformer.errors import UserError
 from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkpoint, refusing
 from npformer.files.paths import check_path
 from npformer.models import from_description
@@ -203,7 +204,7 @@ class TranslationRun(TextRun):
     def _check_pairs(self, text):
         """Read every pair, so that every error in them comes now."""
         if not sum(1 for _ in self._batches(text).epoch(Place())):
-            raise ValueError(
+            raise UserError(
                 f"{text.source} has no pair of at most max_len={self.settings.max_len} pieces"
             )
 
@@ -243,7 +244,7 @@ def _check_progress(info):
     """Check how far a checkpoint says that a training is."""
     place = info["place"]
     if not isinstance(place, list) or len(place) != len(Place._fields):
-        raise ValueError(
+        raise UserError(
             f"place={place!r:.60}, expected {len(Place._fields)} numbers: "
             f"{', '.join(Place._fields)}"
         )

@@ -11,6 +11,7 @@ from npformer.arrays import on_host
 from npformer.backends import get_backend, picklable
 from npformer.checks import each_line
 from npformer.decoding import beam_search, greedy_decode
+from npformer.errors import UserError
 from npformer.files.checkpoint import (
     LAST,
     RESULT,
@@ -173,7 +174,7 @@ class Translator:
         sources = self.source.encode(lines)
         for number, ids in enumerate(sources, start=first):
             if len(ids) >= self.model.max_len:
-                raise ValueError(
+                raise UserError(
                     f"line {number} has {len(ids)} pieces, "
                     f"expected fewer than {self.model.max_len}: divide it"
                 )
@@ -185,7 +186,7 @@ class Translator:
         try:
             self.encode(lines)
         except ValueError as error:
-            raise ValueError(f"{path}, {error}") from error
+            raise UserError(f"{path}, {error}") from error
 
     def text(self, hypothesis):
         """Return the text of a hypothesis."""
@@ -272,11 +273,11 @@ def check_subwords(model, source, target):
     sides = ("source", source, model.src_vocab), ("target", target, model.tgt_vocab)
     for side, subwords, size in sides:
         if len(subwords) != size:
-            raise ValueError(
+            raise UserError(
                 f"{side} has {len(subwords)} pieces, "
                 f"expected as many as the model's vocabulary, {size}"
             )
         if subwords.pad_id != model.pad_id:
-            raise ValueError(
+            raise UserError(
                 f"{side} has pad_id={subwords.pad_id}, expected that of the model, {model.pad_id}"
             )

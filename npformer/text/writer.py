@@ -8,6 +8,7 @@ from npformer import tree
 from npformer.backends import get_backend
 from npformer.decoding import sample
 from npformer.decoding.streaming import streaming
+from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, load_checkpoint, refusing
 from npformer.files.paths import MISSING, kind_of_file
 from npformer.models import LanguageModel, from_description
@@ -87,9 +88,9 @@ class Writer:
         """Return the ids of a prompt, int32, which the model has to know all."""
         ids = self.tokens.encode(prompt)
         if not len(ids):
-            raise ValueError("the prompt is empty, expected one or more characters")
+            raise UserError("the prompt is empty, expected one or more characters")
         if unknown := self.tokens.unknown(prompt):
-            raise ValueError(
+            raise UserError(
                 f"the prompt has {unknown!r:.40}, which is in no text of the training: leave it out"
             )
         return ids
@@ -128,10 +129,10 @@ def model_in(arrays, info, path):
     with refusing(path, "expected a file written by train-gpt"):
         model = from_description(info.get("model"), arrays)
         if not isinstance(model, LanguageModel):
-            raise ValueError(f"it holds no language model, but a {type(model).__name__}")
+            raise UserError(f"it holds no language model, but a {type(model).__name__}")
         tokens = tokens_in(arrays)
         if model.vocab != len(tokens):
-            raise ValueError(
+            raise UserError(
                 f"the model has vocab={model.vocab}, "
                 f"its text {len(tokens)} tokens: expected the same"
             )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npformer.checks import check_choice, check_int, each_line, shown
+from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.files.paths import check_regular
 from npformer.progress import say
@@ -60,14 +61,14 @@ class Subwords:
         try:
             self._processor = import_sentencepiece().SentencePieceProcessor(model_proto=self.model)
         except RuntimeError as error:
-            raise ValueError(f"model is not a sentencepiece model: {error}") from error
+            raise UserError(f"model is not a sentencepiece model: {error}") from error
         self.pad_id = self._processor.pad_id()
         self.bos_id = self._processor.bos_id()
         self.eos_id = self._processor.eos_id()
         ids = {"pad": self.pad_id, "bos": self.bos_id, "eos": self.eos_id}
         if missing := [name for name, id_ in ids.items() if id_ < 0]:
             expected = "expected one with pad, bos and eos ids"
-            raise ValueError(f"the sentencepiece model has no {missing} piece, {expected}")
+            raise UserError(f"the sentencepiece model has no {missing} piece, {expected}")
         self.unknown_id = self._processor.unk_id()
         self.marked = self._processor.piece_to_id(MARKED) != self.unknown_id
 
@@ -117,7 +118,7 @@ class Subwords:
                 raise errors[0] from None
             where = "from this text (command line: --subwords or --vocab-size)"
             what = f"no vocabulary of size={size} could be learned {where}"
-            raise ValueError(f"{what}: {_why_not(error)}") from error
+            raise UserError(f"{what}: {_why_not(error)}") from error
         return cls(model.getvalue())
 
     @classmethod
@@ -131,7 +132,7 @@ class Subwords:
         try:
             return cls(path.read_bytes())
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+            raise UserError(f"{path}: {error}") from error
 
     def encode(self, lines):
         """Return the ids of each line, a list of arrays of int32, without begin and end tokens."""
@@ -168,7 +169,7 @@ def bytes_in(arrays, name):
     array = arrays.get(name)
     if array is None or array.dtype != np.uint8 or array.ndim != 1:
         there = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
-        raise ValueError(f"{name}: given {there}, expected bytes")
+        raise UserError(f"{name}: given {there}, expected bytes")
     return array.tobytes()
 
 

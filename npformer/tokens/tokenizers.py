@@ -6,6 +6,7 @@ They lie below ``npformer.pretrained``, which saves them beside a model.
 import numpy as np
 
 from npformer.checks import check_ids
+from npformer.errors import UserError
 from npformer.files.checkpoint import load_checkpoint, refusing
 from npformer.tokens.subwords import Subwords, bytes_in
 
@@ -53,13 +54,14 @@ class Characters(Tokens):
     (array([7, 3, 2], dtype=int32), 'red', 9)
     >>> characters.encode("Red")
     Traceback (most recent call last):
-    ValueError: the text has 'R', which is no character of the text of the training: leave it out
+    npformer.UserError: the text has 'R', \
+which is no character of the text of the training: leave it out
     """
 
     def __init__(self, text):
         if not isinstance(text, str) or not text:
             kind = type(text).__name__
-            raise ValueError(f"text is a {kind}, {text!r:.40}, expected a str that is not empty")
+            raise UserError(f"text is a {kind}, {text!r:.40}, expected a str that is not empty")
         self.all = "".join(sorted(set(text)))
         self._ids = {character: id_ for id_, character in enumerate(self.all)}
 
@@ -75,7 +77,7 @@ class Characters(Tokens):
             return np.array([self._ids[character] for character in text], np.int32)
         except KeyError as error:
             why = "which is no character of the text of the training"
-            raise ValueError(f"the text has {error.args[0]!r}, {why}: leave it out") from None
+            raise UserError(f"the text has {error.args[0]!r}, {why}: leave it out") from None
 
     def decode(self, ids):
         """The text of ids."""
@@ -83,7 +85,7 @@ class Characters(Tokens):
         check_ids(np.asarray(ids, None if len(ids) else int), len(self), "ids")
         if np.ndim(ids) != 1:
             expected = "those of one text: decode each row"
-            raise ValueError(f"ids has shape {np.shape(ids)}, expected {expected}")
+            raise UserError(f"ids has shape {np.shape(ids)}, expected {expected}")
         return "".join(self.all[id_] for id_ in ids)
 
     @property
@@ -194,4 +196,4 @@ def tokens_in(arrays):
     if "subwords" in arrays:
         return Pieces(Subwords(bytes_in(arrays, "subwords")))
     advice = "save it by trainer.save(path, arrays=tokens.arrays)"
-    raise ValueError(f"it holds no characters and no subwords: {advice}")
+    raise UserError(f"it holds no characters and no subwords: {advice}")

@@ -11,6 +11,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import underflow_is_zero
 from npformer.checks import check_int
+from npformer.errors import UserError
 from npformer.runtime.interrupts import deferred_interrupts
 
 
@@ -93,5 +94,5 @@ def average(trees: Iterable[dict]) -> dict:
         total = wide if total is None else tree.map_leaves(np.add, total, wide)
         n += 1
     if total is None:
-        raise ValueError("trees is empty, expected one or more")
+        raise UserError("trees is empty, expected one or more")
     return tree.map_leaves(lambda x, like: (x / n).astype(like.dtype), total, params)

@@ -4,6 +4,7 @@ from dataclasses import MISSING, asdict, fields
 
 from npformer import tree
 from npformer.checks import check_int
+from npformer.errors import UserError
 from npformer.files.checkpoint import (  # their path before
     CheckpointError as CheckpointError,
     load_checkpoint as load_checkpoint,
@@ -65,7 +66,7 @@ def check_facts(info):
         check_int("the step of a validation", record.get("step"), at_least=0, at_most=LARGEST)
     loss_scale = info.get("loss_scale", [1.0, 0])
     if not isinstance(loss_scale, list) or len(loss_scale) != 2:
-        raise ValueError(f"loss_scale={loss_scale!r:.60}, expected a scale and a number of steps")
+        raise UserError(f"loss_scale={loss_scale!r:.60}, expected a scale and a number of steps")
     OPTIONS["loss_scale"].check("loss_scale[0]", loss_scale[0])
     check_int("loss_scale[1]", loss_scale[1], at_least=0)
 
@@ -80,9 +81,9 @@ def _check_settings(owner, settings, expected, defaults):
         if there != value:
             if isinstance(there, dict) and isinstance(value, dict):
                 there, value = _different(there, value), _different(value, there)
-            raise ValueError(f"{name} is {there!r:.200} in the file and {value!r} in the {owner}")
+            raise UserError(f"{name} is {there!r:.200} in the file and {value!r} in the {owner}")
     if unknown := sorted(settings.keys() - expected.keys()):
-        raise ValueError(f"{owner} has settings that this npformer does not know: {unknown!s:.200}")
+        raise UserError(f"{owner} has settings that this npformer does not know: {unknown!s:.200}")
 
 
 def _different(settings, others):

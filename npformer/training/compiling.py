@@ -9,6 +9,7 @@ import numpy as np
 
 from npformer.backends import get_backend
 from npformer.checks import check_no_class
+from npformer.errors import UserError
 from npformer.models import EncoderDecoder, LanguageModel
 from npformer.operations.host import HOST
 from npformer.progress import compiling_bar
@@ -133,7 +134,7 @@ def _some_ids(model):
     if isinstance(model, EncoderDecoder):
         return [_ids(model, 3), _ids(model, 4)]
     expected = "one, such as compile_kernels(model, inputs, targets)"
-    raise ValueError(f"no batch for the model {type(model).__name__}, expected {expected}")
+    raise UserError(f"no batch for the model {type(model).__name__}, expected {expected}")
 
 
 def _ids(model, length):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.reference import derive_key
 from npformer.training.precision import LossScale, Precision
 
@@ -136,7 +137,7 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
     for name in frozen:
         if not any(tree.is_in(path, name) for path, _ in leaves):
             such = f"such as {leaves[0][0]!r} or {list(params)}"
-            raise ValueError(f"frozen has {name!r}, expected paths of parameters {such}")
+            raise UserError(f"frozen has {name!r}, expected paths of parameters {such}")
 
     def kind_of(leaf):
         path, x = leaf
@@ -150,5 +151,5 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
         pieces.append(Piece(place, place, *kind))
     if all(piece.frozen for piece in pieces):
         what = f"frozen={list(frozen)} includes all parameters"
-        raise ValueError(f"{what}, expected some that are trained")
+        raise UserError(f"{what}, expected some that are trained")
     return pieces

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from npformer.checks import check_callable, check_number, shown, warn
+from npformer.errors import UserError
 from npformer.files.checkpoint import BEST, LAST, import_safetensors
 from npformer.files.json_log import JsonLog
 from npformer.files.locks import locked
@@ -92,7 +93,7 @@ def evaluation_of(trainer, validate, monitor):
         check_batches(validate, "validate")
         if monitor != "val_loss":
             advice = "give validate a function for others"
-            raise ValueError(f"monitor={monitor!r} of batches, expected 'val_loss': {advice}")
+            raise UserError(f"monitor={monitor!r} of batches, expected 'val_loss': {advice}")
         return lambda: {"val_loss": mean_loss(trainer, trainer.params, validate)}
 
     def evaluate():
@@ -102,7 +103,7 @@ def evaluation_of(trainer, validate, monitor):
         for name in results:
             if not isinstance(name, str) or name == "step":
                 expected = "names that are texts other than 'step'"
-                raise ValueError(f"validate returned a result {name!r}, expected {expected}")
+                raise UserError(f"validate returned a result {name!r}, expected {expected}")
         return {name: check_number(f"validate: {name}", value) for name, value in results.items()}
 
     return evaluate
@@ -136,7 +137,7 @@ class Loop:
             value = getattr(settings, name)
             if validate is None and value is not None:
                 advice = f"give validate=batches, or no {name}"
-                raise ValueError(f"{name}={value} without validate: {advice}")
+                raise UserError(f"{name}={value} without validate: {advice}")
 
     @property
     def validations(self) -> list[dict]:
@@ -243,7 +244,7 @@ class Loop:
         results = self.compute_validation()
         if monitor not in results:
             expected = f"one of what validate returns: {list(results)}"
-            raise ValueError(f"monitor={monitor!r}, expected {expected}")
+            raise UserError(f"monitor={monitor!r}, expected {expected}")
         record = {"step": state.n_steps, **results}
         n_logged = state.n_logged
         self.slowest = max(self.slowest, time.perf_counter() - began)
@@ -346,7 +347,7 @@ class Loop:
         is_its_own = bool(checkpoints & self.trainer.state.files)
         if checkpoints and not is_its_own:
             advice = f"load its {LAST} first to go on with it, or choose another folder"
-            raise ValueError(f"save={str(self.folder)!r} holds another training: {advice}")
+            raise UserError(f"save={str(self.folder)!r} holds another training: {advice}")
         log = JsonLog(self.folder / LOG, keep=self.trainer.state.n_logged)
         self.log = stack.enter_context(log)
         return is_its_own
@@ -377,4 +378,4 @@ def _make_folder(path):
     except (OSError, ValueError) as error:  # it is a file, or in one, or has a name of no file
         reason = getattr(error, "strerror", None) or error
         what = f"save={shown(str(path))} cannot be made ({reason})"
-        raise ValueError(f"{what}, expected a folder or a new name") from None
+        raise UserError(f"{what}, expected a folder or a new name") from None

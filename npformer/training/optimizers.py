@@ -15,6 +15,7 @@ from npformer import tree
 from npformer.arrays import Array
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_in_dtype, check_int
+from npformer.errors import UserError
 from npformer.operations.options import (
     OPTIONS,
     WHERE_PARAMETERS_GO,
@@ -154,7 +155,7 @@ class Optimizer:
         if not isinstance(state, dict) or state.keys() != set(expected):
             there = list(state) if isinstance(state, dict) else f"a {type(state).__name__}"
             init = f"{type(self).__name__}.init(params)"
-            raise ValueError(f"state has {there}, expected what {init} returns, with {expected}")
+            raise UserError(f"state has {there}, expected what {init} returns, with {expected}")
         for name, argument in (("params", params), ("grads", grads)):
             if not isinstance(argument, dict):
                 expected = "a nested dict of arrays"
@@ -232,7 +233,7 @@ class SGD(Optimizer):
     def __post_init__(self):
         super().__post_init__()
         if self.nesterov and not self.momentum:
-            raise ValueError("nesterov=True with momentum=0, expected momentum > 0")
+            raise UserError("nesterov=True with momentum=0, expected momentum > 0")
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -420,7 +421,7 @@ def clip_by_global_norm(
 
 def _checked_betas(betas):
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-        raise ValueError(f"betas={betas!r}, expected two numbers such as (0.9, 0.98)")
+        raise UserError(f"betas={betas!r}, expected two numbers such as (0.9, 0.98)")
     return tuple(OPTIONS[f"beta{i + 1}"].check(f"betas[{i}]", beta) for i, beta in enumerate(betas))
 
 
@@ -435,10 +436,10 @@ def _check_parameters(leaves):
         if x.dtype.kind != "f" or x.dtype.itemsize < 4:
             raise TypeError(f"parameter {path} has dtype {x.dtype}, expected float32 or float64")
         if path in paths.values():
-            raise ValueError(f"two parameters have the path {path}, expected names that differ")
+            raise UserError(f"two parameters have the path {path}, expected names that differ")
         if id(x) in paths:
             what = f"parameter {path} is the array of {paths[id(x)]}"
-            raise ValueError(f"{what}, expected arrays of their own")
+            raise UserError(f"{what}, expected arrays of their own")
         paths[id(x)] = path
 
 
@@ -446,10 +447,10 @@ def _written(what, path, x):
     """An array that is updated in place, as a vector that shares its memory."""
     if not x.flags.c_contiguous:
         expected = "np.ascontiguousarray(…): it is updated in place"
-        raise ValueError(f"{what} {path} is not contiguous, expected {expected}")
+        raise UserError(f"{what} {path} is not contiguous, expected {expected}")
     if not getattr(x.flags, "writeable", True):
         expected = "a copy of it: it is updated in place"
-        raise ValueError(f"{what} {path} is read-only, expected {expected}")
+        raise UserError(f"{what} {path} is read-only, expected {expected}")
     return x.reshape(-1)
 
 

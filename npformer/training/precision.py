@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 
 GROWS_AFTER = 2000  # steps without an overflow
 
@@ -25,7 +26,7 @@ class Precision:
         check_precision(name, ops)
         if name != "float32" and flat_params.dtype != np.float32:
             what = f"precision={name!r} of a model of {flat_params.dtype}"
-            raise ValueError(f"{what}, expected dtype='float32'")
+            raise UserError(f"{what}, expected dtype='float32'")
         self.name, self.ops, self.full = name, ops, flat_params
         self.params = params
         self.half = None  # the parameters in a format of 16 bits
@@ -77,7 +78,7 @@ def check_precision(name, ops):
     """Raise if this backend cannot compute in this precision."""
     if name not in ops.device.precisions:
         expected = " or ".join(map(repr, ops.device.precisions))
-        raise ValueError(f"precision={name!r} on the backend {ops.name}, expected {expected}")
+        raise UserError(f"precision={name!r} on the backend {ops.name}, expected {expected}")
 
 
 class LossScale(NamedTuple):
@@ -99,5 +100,5 @@ def _dtype(name):
     try:
         import ml_dtypes
     except ImportError as error:
-        raise ValueError("precision='bfloat16' needs ml_dtypes: pip install ml_dtypes") from error
+        raise UserError("precision='bfloat16' needs ml_dtypes: pip install ml_dtypes") from error
     return ml_dtypes.bfloat16

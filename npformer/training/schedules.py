@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from npformer.checks import check_int
+from npformer.errors import UserError
 from npformer.operations.options import check_fields, check_option, names_checked
 
 
@@ -108,7 +109,7 @@ class warmup_cosine(Schedule):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if not 0 <= self.warmup < self.total:
-            raise ValueError(
+            raise UserError(
                 f"warmup={self.warmup}, total={self.total}: expected 0 <= warmup < total"
             )
 

@@ -47,7 +47,7 @@ class TrainingSettings:
     1.0
     >>> TrainingSettings(label_smoothing=1)
     Traceback (most recent call last):
-    ValueError: label_smoothing=1, expected 0 <= label_smoothing < 1
+    npformer.UserError: label_smoothing=1, expected 0 <= label_smoothing < 1
     """
 
     seed: int = 0

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
@@ -40,12 +41,12 @@ class Sharding:
         self.worth_a_shard = FOR_THE_PARAMETERS + FOR_AN_ARRAY * n_arrays // n_params
         if device.asynchronous and n_shards not in (None, n_ranks):
             expected = f"expected None or {n_ranks}"
-            raise ValueError(
+            raise UserError(
                 f"n_shards={n_shards} on a GPU, which computes a batch as one, {expected}"
             )
         if n_shards is not None and n_shards < n_ranks:
             expected = f"expected one or more for each of {n_ranks} ranks"
-            raise ValueError(f"n_shards={n_shards}, {expected}")
+            raise UserError(f"n_shards={n_shards}, {expected}")
 
     def count(self, batch) -> int:
         """The number of shards of a batch, on all ranks together."""

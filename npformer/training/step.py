@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.errors import UserError
 from npformer.models.batch import checked_results
 from npformer.reference import derive_key
 from npformer.training.guard import are_usable
@@ -135,9 +136,9 @@ class WholeBatch(LossAndGrad):
                 expected = self.sum_of[leaf].shape if leaf in self.sum_of else "nothing"
                 if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
                     what = tree.described(grad, dtypes=False)
-                    raise ValueError(f"the gradient of {leaf}: given {what}, expected {expected}")
+                    raise UserError(f"the gradient of {leaf}: given {what}, expected {expected}")
                 if leaf not in missing:
-                    raise ValueError(f"the gradient of {leaf}: given twice, expected once")
+                    raise UserError(f"the gradient of {leaf}: given twice, expected once")
                 del missing[leaf]
                 take(leaf, grad)
 
@@ -151,7 +152,7 @@ class WholeBatch(LossAndGrad):
         if missing:
             leaf = next(iter(missing))
             expected = f"shape {self.sum_of[leaf].shape}"
-            raise ValueError(f"the gradient of {leaf}: given nothing, expected {expected}")
+            raise UserError(f"the gradient of {leaf}: given nothing, expected {expected}")
         return loss
 
     def write(self, path, grad):

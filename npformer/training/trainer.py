@@ -21,6 +21,7 @@ from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
 from npformer.diagnosis.watch import Watch, Watched
+from npformer.errors import UserError
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
 from npformer.models.batch import check_batches, count_of
@@ -226,7 +227,7 @@ class Trainer:
             advice = (
                 "write into its arrays, as trainer.flat_params[...] = x, or make another Trainer"
             )
-            raise ValueError(f"trainer.{name} cannot be replaced: {advice}")
+            raise UserError(f"trainer.{name} cannot be replaced: {advice}")
         super().__setattr__(name, value)
 
     def step(self, *batch: Any, batches: Iterable[tuple] | None = None) -> float:
@@ -255,7 +256,7 @@ class Trainer:
             The mean loss per target.
         """
         if batch and batches is not None:
-            raise ValueError("step got a batch and batches=…, expected one of them")
+            raise UserError("step got a batch and batches=…, expected one of them")
         batches = [batch] if batches is None else list(batches)
         start = time.perf_counter()
         with self._guard(changing=True), one_blas_thread():
@@ -373,7 +374,7 @@ class Trainer:
         rate. This is 0 if the layer is frozen, and usually 0.001 to 0.03.
         """
         if self.watched is None:
-            raise ValueError("nothing was watched: call fit(…, watch=True) first")
+            raise UserError("nothing was watched: call fit(…, watch=True) first")
         return self.watched.report(path)
 
     def explain(self, *batch: Any) -> Calls:
@@ -431,7 +432,7 @@ class Trainer:
         for name in arrays:
             if isinstance(name, str) and name.startswith(OF_TRAINER):
                 expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
-                raise ValueError(f"arrays has {name!r}, expected {expected}")
+                raise UserError(f"arrays has {name!r}, expected {expected}")
         with self._guard():  # a file that is written is known to be of this training
             self.ranks.agree(lambda: {"save": {"n_steps": self.n_steps}})
             ours, facts = contents_of(self)
@@ -504,7 +505,7 @@ def check_model(model, settings):
         return
     for name, value in settings.of_loss.items():
         if name not in parameters:
-            raise ValueError(f"{name}={value}, but the loss of {kind} has none: leave it out")
+            raise UserError(f"{name}={value}, but the loss of {kind} has none: leave it out")
 
 
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):

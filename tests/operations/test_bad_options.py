@@ -103,7 +103,7 @@ for name in ("pad_id", "ignore_id", "axis"):
 def test_values_out_of_range(name, option):
     values, expected = OUT_OF_RANGE[option]
     for value in values:
-        text = f"ValueError: {option}={value!r}, expected {expected}"
+        text = f"UserError: {option}={value!r}, expected {expected}"
         assert outcome_of(npf, name, option, value) == text
 
 

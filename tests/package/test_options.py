@@ -57,7 +57,7 @@ def test_a_rate_is_refused_with_the_same_words_wherever_it_is_given(lr):
     doors = [Adam, SGD, partial(reference.sgd_update, x, x, None)]
     doors.append(partial(reference.adam_update, x, x, x, x, step=1))
     [message] = {error_of(door, lr=lr) for door in doors}
-    kind = "ValueError" if isinstance(lr, float) else "TypeError"
+    kind = "UserError" if isinstance(lr, float) else "TypeError"
     assert message.startswith(f"{kind}: lr=")
 
 

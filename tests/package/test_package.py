@@ -322,7 +322,7 @@ npformer.get_backend("cpu")
 """
     done = python("-W", "ignore", "-c", code, code=1)
     assert done.stdout == "unset NUMBA_NUM_THREADS\n"
-    assert "ValueError: backend='cpu' needs numba, " in done.stderr
+    assert "UserError: backend='cpu' needs numba, " in done.stderr
     assert " must be > 0. Unset or correct NUMBA_NUM_THREADS=0\n" in done.stderr
 
 

@@ -120,7 +120,7 @@ def test_all_ranks_refuse_a_model_that_forgets_a_gradient(found):
 
 def test_an_error_of_one_rank_in_a_step_is_raised_on_all_and_all_can_go_on(found):
     of_steps = found["fails in a step"]
-    reason = "ValueError: the gradient of output.weight: given twice, expected once"
+    reason = "UserError: the gradient of output.weight: given twice, expected once"
     assert of_steps["alone"] == [reason] * 3  # that of the first wrong batch of a step
     last = found["n"] - 1
     others = [[f"RankError: rank {last}: {reason}"] * 3] * last
@@ -132,7 +132,7 @@ def test_an_error_of_one_rank_in_a_step_is_raised_on_all_and_all_can_go_on(found
 OF_THE_USER = "ZeroDivisionError: of the user"
 # What one rank raises, and the steps that all have made in the end, two of them after it.
 FAILING = {
-    "before a step": (["ValueError: ", "OSError: no such text"], 2 + 2),
+    "before a step": (["UserError: ", "OSError: no such text"], 2 + 2),
     "in a callback": ([OF_THE_USER], 3 + 2),
 }
 

@@ -16,17 +16,12 @@ import sys
 import threading
 import traceback
 import warnings
-from opcode import opmap
-from pathlib import Path
 
 from npformer.commands.shared.arguments import PARSER, in_words_of_the_command_line
 from npformer.commands.shared.on_ranks import Quiet
 
 from npformer.errors import UserError
 from npformer.extras import pip_install
-
-PACKAGE = str(Path(__file__).parents[2])
-RAISE = opmap["RAISE_VARARGS"]
 
 
 def command(main):
@@ -111,26 +106,7 @@ def message_of(error):
             return str(error)
         case ImportError() if "pip install" in str(error):
             return str(error)
-        case ValueError() if is_refusal(error):
-            return str(error)
     return None
-
-
-def is_refusal(error):
-    """Whether a function of npformer has refused an argument: a ``raise`` of the package made the
-    error, so its message is written for a person.
-
-    A refusal is a plain ``ValueError``, as those of Python and NumPy are: hundreds of places raise
-    one, and a program that uses the library shows and catches it by this name. A function in C,
-    such as ``int`` or a sum of two arrays, makes a ``ValueError``, too, but within npformer that
-    is a bug. What tells them apart is the instruction at which the traceback ends. A new refusal
-    that only a command can cause needs none of this: it raises ``UserError``.
-    """
-    place = error.__traceback__
-    while place.tb_next is not None:
-        place = place.tb_next
-    code = place.tb_frame.f_code
-    return code.co_filename.startswith(PACKAGE) and code.co_code[place.tb_lasti] == RAISE
 
 
 def message_or_raise(error):

@@ -4,6 +4,7 @@ import numpy as np
 
 from npformer.diagnosis.finding import sign
 from npformer.diagnosis.interface import is_word
+from npformer.errors import UserError
 
 N_ROWS = 4
 TOLERANCE = 1e-2  # of logits, as kernels of one token round otherwise
@@ -12,7 +13,7 @@ TOLERANCE = 1e-2  # of logits, as kernels of one token round otherwise
 def cache(subject):
     """Decoding step by step, against the whole computation."""
     if subject.interface.causal is None or not hasattr(subject.architecture, "decoder"):
-        raise ValueError(f"the model, {type(subject.model).__name__}, has no decoder")
+        raise UserError(f"the model, {type(subject.model).__name__}, has no decoder")
     *sources, ids = subject.inputs
     words = is_word(ids, subject.pad_id)
     rows = np.argsort(words.sum(axis=1))[-N_ROWS:]

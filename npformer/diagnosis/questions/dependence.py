@@ -8,6 +8,7 @@ import numpy as np
 from npformer.arrays import on_host
 from npformer.diagnosis.finding import LIKELY, sign
 from npformer.diagnosis.interface import is_word
+from npformer.errors import UserError
 
 N_PLACES = 8  # places in a row at which a token is changed
 N_TOKENS = 12  # of which there is a row each
@@ -29,7 +30,7 @@ def repeatable(subject):
 def rows(subject):
     """Whether an output is the same with other rows, and in another place among them."""
     if len(subject.inputs[0]) == 1:
-        raise ValueError("the batch has one row")
+        raise UserError("the batch has one row")
     others = [np.concatenate([np.roll(x[1:], 1, axis=1), x[:1]]) for x in subject.inputs]
     y = subject.outputs_of_rows
     change = np.abs(subject.outputs(others)[-1] - y[0]).max()
@@ -179,7 +180,7 @@ def outputs_of_one_token(subject, inputs, which, length):
 def order(subject):
     """Whether the order of tokens matters."""
     if getattr(subject.architecture, "positions", None) == "none":
-        raise ValueError('positions="none" is a choice, with which an encoder sees no order')
+        raise UserError('positions="none" is a choice, with which an encoder sees no order')
     for which in ids_of(subject):
         inputs, places = longest_row(subject, which)
         ids = inputs[which].copy()
@@ -202,9 +203,9 @@ def padding(subject):
     """Whether more padding changes outputs."""
     subject.check_outputs()
     if subject.pad_id is None:
-        raise ValueError("the model has no pad_id")
+        raise UserError("the model has no pad_id")
     if len(subject.inputs) > len(ids_of(subject)):
-        raise ValueError("a batch has more than ids, such as a mask that says what is padding")
+        raise UserError("a batch has more than ids, such as a mask that says what is padding")
     y = subject.outputs_of_rows
     real = slice(None)
     if subject.interface.by_position:
@@ -229,7 +230,7 @@ def ids_of(subject):
     """The numbers of the inputs that are ids."""
     subject.check_outputs()
     if not subject.interface.ids:
-        raise ValueError("no input is an array of ids (B, T)")
+        raise UserError("no input is an array of ids (B, T)")
     return subject.interface.ids
 
 
@@ -239,7 +240,7 @@ def longest_row(subject, which):
     row = int(words.sum(axis=1).argmax())
     places = np.flatnonzero(words[row])
     if min(len(places), len(words_of(subject, which))) < 2:
-        raise ValueError(f"batch[{which}] has fewer than two tokens in a row")
+        raise UserError(f"batch[{which}] has fewer than two tokens in a row")
     return [x[row : row + 1] for x in subject.inputs], places
 
 

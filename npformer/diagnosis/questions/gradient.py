@@ -7,6 +7,7 @@ import numpy as np
 from npformer import reference, tree
 from npformer.diagnosis.finding import sign
 from npformer.diagnosis.subject import length_of_move
+from npformer.errors import UserError
 
 STEP = 1e-7  # of the direction, relative to its largest part
 STEP_OF_ENTRY = 1e-6
@@ -64,7 +65,7 @@ class Line:
         self.step = STEP * float(scales.min())
         loss = subject.computed.loss
         if 4e-15 * abs(loss) > 0.1 * self.step:
-            raise ValueError(f"the loss, {loss:.3g}, changes by less than it is rounded")
+            raise UserError(f"the loss, {loss:.3g}, changes by less than it is rounded")
 
     def slopes(self, begin, end):
         """The slope of the loss along some entries, by a difference and as the gradient has it."""
@@ -142,7 +143,7 @@ def by_parameter(subject):
     if subject.interface.compute:
         T = min(x.shape[1] for x in subject.inputs if x.ndim > 1)
         if T < 3:
-            raise ValueError(
+            raise UserError(
                 f"the inputs have length {T}, and scores of so few tokens may have no gradient"
             )
     missing = units_without_gradient(subject.computed.grads)

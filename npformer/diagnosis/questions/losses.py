@@ -10,6 +10,7 @@ from npformer import reference, tree
 from npformer.arrays import beside
 from npformer.diagnosis.finding import LIKELY, SURE, sign
 from npformer.diagnosis.interface import is_word
+from npformer.errors import UserError
 
 N_TOKENS = 2048  # of a batch, about, whose loss is compared with chance
 FEW = 32  # targets, which a new model may predict by chance
@@ -45,11 +46,11 @@ def check_comparable(subject):
     """Check that the loss can be computed from the outputs."""
     check_known(subject)
     if subject.interface.n_answers is None:
-        raise ValueError("it predicts numbers")
+        raise UserError("it predicts numbers")
     counted = subject.rows.counted
     n_targets = subject.computed.n_targets
     if subject.interface.causal is None and counted.sum() != n_targets:
-        raise ValueError(
+        raise UserError(
             f"not known which targets count: loss_and_grad counts {n_targets} of {counted.size}"
         )
 
@@ -58,7 +59,7 @@ def check_known(subject):
     """Check that it is known what the outputs are."""
     subject.check_outputs()
     if subject.interface.n_answers is None and subject.rows.targets.dtype.kind != "f":
-        raise ValueError("outputs(…) are not known to be logits")
+        raise UserError("outputs(…) are not known to be logits")
 
 
 def loss_of_outputs(subject, rows, counted=None):

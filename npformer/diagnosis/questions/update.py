@@ -10,6 +10,7 @@ from npformer.diagnosis.finding import sign
 from npformer.diagnosis.questions.losses import norm
 from npformer.diagnosis.questions.scales import LARGEST, usual_size
 from npformer.diagnosis.subject import arrays_by_path, size
+from npformer.errors import UserError
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
 # Of steps, relative to the weights: a layer of small numbers has far to go.
@@ -69,7 +70,7 @@ def loss_after_steps(subject, lr, n_steps, enough):
 def settings(subject):
     """The learning rate and the settings of the training."""
     if subject.trainer is None:
-        raise ValueError("call trainer.diagnose(*batch), which knows them")
+        raise UserError("call trainer.diagnose(*batch), which knows them")
     first = first_step(subject)
     yield from stale(subject)
     yield from direction(first)

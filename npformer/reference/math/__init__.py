@@ -29,5 +29,5 @@ those with the same names in ``npformer.reference`` check their arguments first.
 (2, 3)
 >>> reference.linear(np.ones((2, 5)), np.ones((4, 3)))
 Traceback (most recent call last):
-ValueError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
+npformer.UserError: weight has shape (4, 3), expected (D, F) with D = 5 from x (2, 5)
 """

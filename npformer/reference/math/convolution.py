@@ -7,6 +7,7 @@ positions. The weight is W matrices (D, E), one for each tap.
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.errors import UserError
 from npformer.operations.formula import backward_of, operation
 from npformer.reference.math.linear import rows, sum_over_rows
 
@@ -14,7 +15,7 @@ from npformer.reference.math.linear import rows, sum_over_rows
 def _check(*, weight, causal, **_):
     if not causal and weight.ndim == 3 and len(weight) % 2 == 0:
         expected = "an odd number, so that one is in the middle, or causal=True"
-        raise ValueError(f"weight has W={len(weight)} taps, expected {expected}")
+        raise UserError(f"weight has W={len(weight)} taps, expected {expected}")
 
 
 @operation("x: B T D, weight: W>0 D E, bias: E -> y: B T E", check=_check, flops="2*B*T*W*D*E")

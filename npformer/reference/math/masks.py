@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import check_array, check_int
+from npformer.errors import UserError
 from npformer.operations.formula import operation
 from npformer.operations.shapes import broadcasts_to
 
@@ -72,7 +73,7 @@ def window_mask(
     check_array(keep_mask, "keep_mask", "mask")
     if not broadcasts_to(keep_mask.shape[-2:], near.shape):
         expected = f"one that broadcasts to (..., {length}, {length})"
-        raise ValueError(f"keep_mask has shape {keep_mask.shape}, expected {expected}")
+        raise UserError(f"keep_mask has shape {keep_mask.shape}, expected {expected}")
     return keep_mask & near
 
 
@@ -109,7 +110,7 @@ def to_additive(keep_mask: Array, dtype="float32") -> Array:
     array([  0., -inf])
     """
     if np.dtype(dtype).kind in "biuSU":
-        raise ValueError(f"dtype={dtype!r}, expected a float dtype: integers have no -inf")
+        raise UserError(f"dtype={dtype!r}, expected a float dtype: integers have no -inf")
     return np.where(keep_mask, 0.0, -np.inf).astype(dtype)
 
 
@@ -125,5 +126,5 @@ def from_additive(mask: Array) -> Array:
     others = mask[~keep_mask & (mask != -np.inf)]
     if others.size:
         expected = "only 0 (may attend) and -inf (may not): try mask > -1e4 as a keep_mask"
-        raise ValueError(f"mask holds {others.ravel()[0]}, expected {expected}")
+        raise UserError(f"mask holds {others.ravel()[0]}, expected {expected}")
     return keep_mask

@@ -13,6 +13,7 @@ import numpy as np
 
 from npformer.arrays import Array
 from npformer.checks import shown
+from npformer.errors import UserError
 from npformer.operations.formula import backward_of, operation
 from npformer.operations.options import check_rate_and_key
 from npformer.operations.settings import AttentionOptions, AttentionSettings
@@ -60,7 +61,7 @@ def check_operation_settings(settings, **others):
         pairs = settings.layer_options.items()
         options = ", ".join(f"{name}={shown(value)}" for name, value in pairs)
         expected = "without, as layers.self_attention calls the operation"
-        raise ValueError(f"settings with {options}: expected {expected}")
+        raise UserError(f"settings with {options}: expected {expected}")
 
 
 @operation(

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from npformer.arrays import Array, transpose
+from npformer.errors import UserError
 from npformer.operations.formula import backward_of, operation
 from npformer.operations.shapes import check_arrays, match
 from npformer.reference.math.linear import linear, rows
@@ -250,7 +251,7 @@ def _check_params(*, score, params, q, k, **_):
         raise TypeError(f"params is a {type(params).__name__}, expected {expected}")
     if len(params) != n:
         expected = f"{n} with score={score!r}: {names}"
-        raise ValueError(f"params has {len(params)} arrays, expected {expected}")
+        raise UserError(f"params has {len(params)} arrays, expected {expected}")
     record = function.record
     arrays = dict(zip(record.parameters, (q, k, *params), strict=True))
     check_arrays(record.contract, arrays, record.parameters)

@@ -6,6 +6,7 @@ x may have any shape; the result has the same, and sums to one along the axis th
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.errors import UserError
 from npformer.operations.formula import backward_of, operation
 
 
@@ -14,7 +15,7 @@ def _check_axis(*, axis, y=None, x=None, **_):
     ndim = max(array.ndim, 1)
     if not -ndim <= axis < ndim:
         expected = f"-{ndim} <= axis < {ndim}, as there are {ndim} axes"
-        raise ValueError(f"axis={axis}, expected {expected}")
+        raise UserError(f"axis={axis}, expected {expected}")
 
 
 @operation("x: ... -> y: ...", check=_check_axis)

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from npformer.arrays import Array
+from npformer.errors import UserError
 from npformer.operations.formula import operation
 
 NORM_BLOCK = 2**12  # numbers whose squares are added first
@@ -60,7 +61,7 @@ def _norm(x):
 def _check_sgd(*, velocity, momentum, nesterov, **_):
     if velocity is None and (momentum or nesterov):
         options = f"momentum={momentum}, nesterov={nesterov}"
-        raise ValueError(f"{options} need a velocity array, got velocity=None")
+        raise UserError(f"{options} need a velocity array, got velocity=None")
 
 
 @operation("param: n written, grad: n, velocity: n written", check=_check_sgd)
