@@ -56,9 +56,6 @@ NAMES_ELSEWHERE = {
     "vocab_size": "vocab",
 }
 
-# PyTorch's optimizers take the parameters of a model first.
-WHERE_PARAMETERS_GO = "parameters are given to Trainer, or to init(params)"
-
 T = TypeVar("T")
 
 
@@ -228,17 +225,20 @@ def settings_from(dataclass, values, owner, others=()):
 
     ``others`` are arguments of the same function that are no settings.
     """
-    _check_names(values, [field.name for field in fields(dataclass)], owner, others)
+    _check_names(values, [field.name for field in fields(dataclass)], owner, others=others)
     return dataclass(**values)
 
 
 def names_checked(
-    dataclass: type[T], checks: Mapping[str, Callable[[str, Any], None]] = MappingProxyType({})
+    dataclass: type[T],
+    checks: Mapping[str, Callable[[str, Any], None]] = MappingProxyType({}),
+    advice: Mapping[str, str] = MappingProxyType({}),
 ) -> type[T]:
     """Decorate a dataclass: the error for a setting that it does not have lists those that it has.
 
     A setting that is given by its place and by its name is an error, too. ``checks`` has functions
     of (name, value) by the names of settings, whose errors about what is at their place come first.
+    ``advice`` says, by names that other libraries have, where such a value goes here.
 
     >>> from dataclasses import dataclass
     >>> @names_checked
@@ -254,7 +254,8 @@ def names_checked(
 
     @wraps(init)
     def checked_init(self, *args, **settings):
-        _check_names(settings, names, dataclass.__name__, kinds=dataclass.__subclasses__())
+        kinds = dataclass.__subclasses__()
+        _check_names(settings, names, dataclass.__name__, kinds=kinds, advice=advice)
         for name, value in zip(names, args, strict=False):
             if name in settings:
                 if name in checks:
@@ -267,19 +268,19 @@ def names_checked(
     return dataclass
 
 
-def _check_names(values, names, owner, others=(), kinds=()):
+def _check_names(values, names, owner, *, others=(), kinds=(), advice=MappingProxyType({})):
     """Check that settings are among these names; ``kinds`` are classes that have more of them."""
     for name, value in values.items():
         if name in names:
             continue
         have_it = [kind.__name__ for kind in kinds if name in signature(kind).parameters]
         if have_it:
-            advice = f": try {have_it[0]}, which has it"
-        elif name == "params" and "lr" in names:
-            advice = f"; {WHERE_PARAMETERS_GO}"
+            instead = f": try {have_it[0]}, which has it"
+        elif name in advice:
+            instead = f"; {advice[name]}"
         else:
-            advice = advice_on_name(name, names)
-        expected = ", ".join([*others, *names]) + advice
+            instead = advice_on_name(name, names)
+        expected = ", ".join([*others, *names]) + instead
         raise TypeError(f"{name}={shown(value)} is no setting of {owner}, expected {expected}")
 
 

@@ -3,8 +3,7 @@ letters.
 """
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from npformer.checks import advice_on_ids, check_array, check_choice, shown, swapped
 from npformer.errors import UserError
@@ -114,16 +113,17 @@ def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
         value = values[size.argument]
         _learn_argument(size, name, getattr(value, size.field) if size.field else value, sizes)
     _check_conditions(contract, values, sizes)
-    of_options = sizes.copy()
+    of_options = sizes
     shapes = {}
     for argument in in_order(contract):
         if values[argument.name] is not None:
             shapes[argument.name] = values[argument.name].shape
     for name, shape in shapes.items():
-        argument = contract.arrays[name]
-        problem = _problem(argument, shape, sizes, contract.not_empty)
-        if problem:
-            raise UserError(problem + _advice(contract, argument, shapes, sizes, of_options))
+        learned = _learned(contract, name, shape, sizes)
+        if learned is None:
+            misfit = Misfit(contract, name, shapes, sizes, of_options)
+            raise UserError(misfit.problem() + misfit.advice())
+        sizes = learned
     _check_conditions(contract, values, sizes)
     return sizes
 
@@ -155,112 +155,142 @@ def _check_conditions(contract, values, sizes):
             raise UserError(f"{sources}: expected {dividend} divisible by {divisor}{because}")
 
 
-def _problem(argument, shape, sizes, not_empty):
-    """What is wrong with the shape of an array, or None; stores the sizes of the letters that are
-    learned from it.
-    """
-    before = set(sizes)
-    if _fits(argument, shape, sizes):
-        is_empty = any(sizes.get(letter) == 0 for letter in not_empty - before)
-        if not is_empty:
-            return None
-    letters = []
-    for axis in argument.axes:
-        letters += [axis] if axis == "..." else letters_of(axis)
-    reasons = sizes.sources(letter for letter in letters if letter in before)
-    for axis in argument.axes:
-        if "*" in axis:
-            divisor, missing = size_of(axis, sizes)
-            if missing:
-                reasons.append(f"{axis} divisible by {shown(divisor)}")
-    reasons += [f"{letter} at least 1" for letter in letters if letter in not_empty - before]
-    expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
-    because = f" with {', '.join(reasons)}" if reasons else ""
-    return f"{argument.name} has shape {shape}, expected {expected}{because}"
-
-
-def _fits(argument, shape, sizes):
-    """Whether the shape of an array fits; stores the sizes of letters and dots that it tells."""
+def _learned(contract, name, shape, sizes):
+    """The sizes, with those that the shape of an array tells; None if the shape does not fit."""
+    argument = contract.arrays[name]
     axes = argument.axes
-    source = f"{argument.name} {shape}"
     if argument.broadcasts:
-        return broadcasts_to(shape, shape_of(axes, sizes))
+        return sizes if broadcasts_to(shape, shape_of(axes, sizes)) else None
+    source = f"{name} {shape}"
+    learned = sizes.copy()
     if "..." in axes:
         place = axes.index("...")
         n_leading = len(shape) - len(axes) + 1
         leading = shape[place : place + n_leading]
         if n_leading < 0 or sizes.get("...", leading) != leading:
-            return False
+            return None
         if "..." not in sizes:
-            sizes.learn("...", leading, source)
+            learned.learn("...", leading, source)
         axes = axes[:place] + axes[place + 1 :]
         shape = shape[:place] + shape[place + n_leading :]
     if len(axes) != len(shape):
-        return False
-    return all(_learn(axis, size, sizes, source) for axis, size in zip(axes, shape, strict=True))
+        return None
+    for axis, size in zip(axes, shape, strict=True):
+        product, missing = size_of(axis, learned)
+        if not missing:
+            if size != product:
+                return None
+        elif product == 0 or size % product:
+            return None
+        else:
+            learned.learn(missing[0], size // product, source)
+    has_entries = all(learned.get(letter) != 0 for letter in contract.not_empty - sizes.keys())
+    return learned if has_entries else None
 
 
-def _learn(axis, size, sizes, source):
-    """Whether an axis may have this size; stores the size of a letter that was not known."""
-    product, missing = size_of(axis, sizes)
-    if not missing:
-        return size == product
-    if product == 0 or size % product:
-        return False
-    sizes.learn(missing[0], size // product, source)
-    return True
+class Misfit(NamedTuple):
+    """An array whose shape does not fit, among those that an operation is called with."""
 
+    contract: Contract
+    name: str
+    shapes: dict[str, tuple]  # of all arrays
+    sizes: Sizes  # which the arguments before it tell
+    of_options: Sizes  # which those tell that are sizes
 
-def _advice(contract, argument, shapes, sizes, of_options):
-    """What to try, at the end of an error, for an array that does not fit.
+    @property
+    def argument(self):
+        """The array, as the contract describes it."""
+        return self.contract.arrays[self.name]
 
-    It is another index, or axes in another order. ``shapes`` are those of all arrays, ``sizes``
-    what was learned up to this one, ``of_options`` what was learned before the first.
-    """
+    @property
+    def shape(self):
+        """The shape of the array."""
+        return self.shapes[self.name]
 
-    def all_fit(changed):
+    def problem(self):
+        """What was given, what was expected, and where the expected sizes come from."""
+        argument = self.argument
+        letters = []
+        for axis in argument.axes:
+            letters += [axis] if axis == "..." else letters_of(axis)
+        reasons = self.sizes.sources(letters)
+        for axis in argument.axes:
+            if "*" in axis:
+                divisor, missing = size_of(axis, self.sizes)
+                if missing:
+                    reasons.append(f"{axis} divisible by {shown(divisor)}")
+        not_empty = self.contract.not_empty - self.sizes.keys()
+        reasons += [f"{letter} at least 1" for letter in letters if letter in not_empty]
+        expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
+        because = f" with {', '.join(reasons)}" if reasons else ""
+        return f"{self.name} has shape {self.shape}, expected {expected}{because}"
+
+    def advice(self):
+        """What to try, at the end of the error: another index, or axes in another order; or ""."""
+        return (
+            self._index_to_broadcast()
+            or self._index_of_ids()
+            or self._without_first_axis()
+            or self._swapped_axes()
+            or self._heads_first()
+        )
+
+    def _fits_with(self, changed):
         """Whether all arrays fit, if some of them have other shapes."""
-        learned = of_options.copy()
-        for x, new_shape in {**shapes, **changed}.items():
-            if _problem(contract.arrays[x], new_shape, learned, contract.not_empty):
+        sizes = self.of_options
+        for name, shape in {**self.shapes, **changed}.items():
+            sizes = _learned(self.contract, name, shape, sizes)
+            if sizes is None:
                 return False
         return True
 
-    def fits_as(name, new_shape):
-        """Whether all arrays fit, if one of them has another shape."""
-        return all_fit({name: new_shape})
+    def _index_to_broadcast(self):
+        if not self.argument.broadcasts:
+            return ""
+        index = index_that_fits(self.shape, shape_of(self.argument.axes, self.sizes))
+        return f": try {self.name}[{index}]" if index else ""
 
-    name = argument.name
-    shape = shapes[name]
-    expected = shape_of(argument.axes, sizes)
-    if argument.broadcasts:
-        index = index_that_fits(shape, expected)
-        if index:
-            return f": try {name}[{index}]"
-    if argument.kind == "ids" and expected is not None:
-        advice = advice_on_ids(name, shape, expected)
-        if advice:
-            return advice
-    if shape[:1] == (1,) and fits_as(name, shape[1:]):
-        return f": try {name}[0]"
+    def _index_of_ids(self):
+        expected = shape_of(self.argument.axes, self.sizes)
+        if self.argument.kind != "ids" or expected is None:
+            return ""
+        return advice_on_ids(self.name, self.shape, expected)
 
-    floats = [x for x in shapes if contract.arrays[x].kind == "float"]
-    candidates = [name]
-    if argument.kind == "ids":  # the logits may have their classes on another axis
-        candidates += floats
-    for candidate in candidates:
-        advice = swapped(candidate, shapes[candidate], partial(fits_as, candidate))
-        if advice:
-            return advice
-    heads_first = {}
-    for x in floats:
-        if len(shapes[x]) == 4:
-            B, T, H, K = shapes[x]
-            heads_first[x] = (B, H, T, K)
-    if len(heads_first) > 1 and all_fit(heads_first):
-        changes = ", ".join(f"{x}.swapaxes(1, 2)" for x in heads_first)
+    def _without_first_axis(self):
+        if self.shape[:1] == (1,) and self._fits_with({self.name: self.shape[1:]}):
+            return f": try {self.name}[0]"
+        return ""
+
+    def _floats(self):
+        """The names of the arrays of floats."""
+        return [name for name in self.shapes if self.contract.arrays[name].kind == "float"]
+
+    def _swapped_axes(self):
+        candidates = [self.name]
+        if self.argument.kind == "ids":  # the logits may have their classes on another axis
+            candidates += self._floats()
+        for name in candidates:
+            advice = self._swapped_axes_of(name)
+            if advice:
+                return advice
+        return ""
+
+    def _swapped_axes_of(self, name):
+        def fits(shape):
+            return self._fits_with({name: shape})
+
+        return swapped(name, self.shapes[name], fits)
+
+    def _heads_first(self):
+        heads_first = {}
+        for name in self._floats():
+            if len(self.shapes[name]) == 4:
+                B, T, H, K = self.shapes[name]
+                heads_first[name] = (B, H, T, K)
+        if len(heads_first) < 2 or not self._fits_with(heads_first):
+            return ""
+        changes = ", ".join(f"{name}.swapaxes(1, 2)" for name in heads_first)
         return f": try {changes}, as heads come before positions"
-    return ""
 
 
 def broadcasts_to(shape: tuple, target: tuple) -> bool:

@@ -18,7 +18,6 @@ from npformer.checks import check_in_dtype, check_int
 from npformer.errors import UserError
 from npformer.operations.options import (
     OPTIONS,
-    WHERE_PARAMETERS_GO,
     check_fields,
     check_option,
     names_checked,
@@ -29,11 +28,13 @@ from npformer.reference.math.update import norm_of
 from npformer.runtime.blas_threads import one_blas_thread
 
 T = TypeVar("T")
+# PyTorch's optimizers take the parameters of a model first, as ``params``.
+WHERE_PARAMETERS_GO = "parameters are given to Trainer, or to init(params)"
 
 
 def _settings_checked(optimizer: type[T]) -> type[T]:
     """``names_checked``; parameters at the place of ``lr`` are what PyTorch's optimizers take."""
-    return names_checked(optimizer, {"lr": _check_no_parameters})
+    return names_checked(optimizer, {"lr": _check_no_parameters}, {"params": WHERE_PARAMETERS_GO})
 
 
 def _check_no_parameters(name, value):
