@@ -193,19 +193,8 @@ expected one of adam_update, additive_score, …
         """
         record = cast(Any, operation).record
         name = record.name
-        arrays = record.contract.arrays
-        wrong = {*as_it_lies.split(), *without.split()} - arrays.keys()
-        if wrong:
-            expected = f"some of {', '.join(arrays)}"
-            raise TypeError(
-                f"{name}: as_it_lies or without has {min(wrong)!r}, expected {expected}"
-            )
         options = [field.name for field in fields(record.options)] if record.options else []
-        if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
-            expected = "none, as the operation has no record of options"
-            if options:
-                expected = f"some of {', '.join(options)}"
-            raise TypeError(f"{name}: knows={knows!r}, expected {expected}")
+        _check_known(record, [*as_it_lies.split(), *without.split()], options, knows)
         # Once for all its fields, the record of options.
         parameters = dict.fromkeys("options" if x in options else x for x in record.parameters)
 
@@ -229,6 +218,20 @@ expected one of adam_update, additive_score, …
             return dispatcher
 
         return decorate
+
+
+def _check_known(record, arrays, options, knows):
+    """Raise if the operation of a kernel has none of these arrays, or not the options it knows."""
+    wrong = set(arrays) - record.contract.arrays.keys()
+    if wrong:
+        expected = f"some of {', '.join(record.contract.arrays)}"
+        problem = f"{record.name}: as_it_lies or without has {min(wrong)!r}"
+        raise TypeError(f"{problem}, expected {expected}")
+    if bool(options) != bool(knows) or not set(knows.split()) <= set(options):
+        expected = "none, as the operation has no record of options"
+        if options:
+            expected = f"some of {', '.join(options)}"
+        raise TypeError(f"{record.name}: knows={knows!r}, expected {expected}")
 
 
 def _with_options(kernel, record, knows):

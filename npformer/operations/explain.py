@@ -87,22 +87,19 @@ class Calls(Listing, list[Call]):
 
     def __repr__(self) -> str:
         line = "{:>5} {:>9} {:>6} {:>12}  {:<12} {}".format
-        *rows, (total,) = self._rows()
-        return "\n".join([*(line(*row) for row in rows), total])
+        return "\n".join([*(line(*row) for row in self._rows()), self._total()])
 
     def _repr_html_(self) -> str:
         """The table in a notebook."""
         short = '<td style="white-space: nowrap; text-align: {}">{{}}</td>'.format
         long = "<td style='text-align: left'>{}</td>"
         line = f"<tr>{short('right') * 4}{short('left')}{long}</tr>".format
-        header, *rows, (total,) = self._rows()
+        header, *rows = self._rows()
         lines = [line(*header).replace("td", "th"), *(line(*map(escape, row)) for row in rows)]
-        return f"<table>{''.join(lines)}</table><p>{total}</p>"
+        return f"<table>{''.join(lines)}</table><p>{self._total()}</p>"
 
     def _rows(self):
-        """The cells of each row of the table: a header, the operations, and a line that sums them
-        up.
-        """
+        """The cells of each row of the table: a header, and the operations."""
         groups = defaultdict(list)
         for call in self:
             groups[call.operation, call.dtype, call.backend, call.by, call.why].append(call)
@@ -125,8 +122,12 @@ class Calls(Listing, list[Call]):
                 by,
                 operation,
             )
+
+    def _total(self):
+        """The line that sums up the table."""
+        milliseconds = 1e3 * _sum(self, "seconds")
         passed = f" in {1e3 * self.passed:.1f} ms" if self.passed else ""
-        yield (f"{len(self)} calls, {1e3 * total:.1f} ms (summed over threads){passed}",)
+        return f"{len(self)} calls, {milliseconds:.1f} ms (summed over threads){passed}"
 
 
 @contextlib.contextmanager

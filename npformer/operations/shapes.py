@@ -119,7 +119,7 @@ def match(contract: Contract, values: Mapping[str, Any]) -> Sizes:
         if values[argument.name] is not None:
             shapes[argument.name] = values[argument.name].shape
     for name, shape in shapes.items():
-        learned = _learned(contract, name, shape, sizes)
+        learned = _fitted(contract, name, shape, sizes)
         if learned is None:
             misfit = Misfit(contract, name, shapes, sizes, of_options)
             raise UserError(misfit.problem() + misfit.advice())
@@ -155,13 +155,21 @@ def _check_conditions(contract, values, sizes):
             raise UserError(f"{sources}: expected {dividend} divisible by {divisor}{because}")
 
 
-def _learned(contract, name, shape, sizes):
+def _fitted(contract, name, shape, sizes):
+    """``_learned``, but None also if an axis is empty that has to have an entry."""
+    learned = _learned(contract.arrays[name], shape, sizes)
+    if learned is None:
+        return None
+    is_empty = any(learned.get(letter) == 0 for letter in contract.not_empty - sizes.keys())
+    return None if is_empty else learned
+
+
+def _learned(argument, shape, sizes):
     """The sizes, with those that the shape of an array tells; None if the shape does not fit."""
-    argument = contract.arrays[name]
     axes = argument.axes
     if argument.broadcasts:
         return sizes if broadcasts_to(shape, shape_of(axes, sizes)) else None
-    source = f"{name} {shape}"
+    source = f"{argument.name} {shape}"
     learned = sizes.copy()
     if "..." in axes:
         place = axes.index("...")
@@ -184,8 +192,7 @@ def _learned(contract, name, shape, sizes):
             return None
         else:
             learned.learn(missing[0], size // product, source)
-    has_entries = all(learned.get(letter) != 0 for letter in contract.not_empty - sizes.keys())
-    return learned if has_entries else None
+    return learned
 
 
 class Misfit(NamedTuple):
@@ -214,11 +221,11 @@ class Misfit(NamedTuple):
         for axis in argument.axes:
             letters += [axis] if axis == "..." else letters_of(axis)
         reasons = self.sizes.sources(letters)
+        lacks_entries = _learned(argument, self.shape, self.sizes) is not None
         for axis in argument.axes:
-            if "*" in axis:
-                divisor, missing = size_of(axis, self.sizes)
-                if missing:
-                    reasons.append(f"{axis} divisible by {shown(divisor)}")
+            divisor, missing = size_of(axis, self.sizes)
+            if "*" in axis and missing and not lacks_entries:
+                reasons.append(f"{axis} divisible by {shown(divisor)}")
         not_empty = self.contract.not_empty - self.sizes.keys()
         reasons += [f"{letter} at least 1" for letter in letters if letter in not_empty]
         expected = f"one that broadcasts to {argument}" if argument.broadcasts else argument
@@ -239,7 +246,7 @@ class Misfit(NamedTuple):
         """Whether all arrays fit, if some of them have other shapes."""
         sizes = self.of_options
         for name, shape in {**self.shapes, **changed}.items():
-            sizes = _learned(self.contract, name, shape, sizes)
+            sizes = _fitted(self.contract, name, shape, sizes)
             if sizes is None:
                 return False
         return True
