@@ -227,7 +227,7 @@ def check_array(x, name, kind):
             )
     elif kind == "ids":
         if x.dtype.kind not in "iu":
-            expected = f"integers{_advice_on_ids(x, name)}"
+            expected = f"integers{_advice_on_dtype(x, name)}"
             raise TypeError(f"{name} has dtype {x.dtype}, expected {expected}")
     elif not is_float_dtype(x.dtype):
         advice = f": try {name}.astype('float32')" if x.dtype.kind in "biuf" else ""
@@ -238,7 +238,7 @@ def check_array(x, name, kind):
     return library
 
 
-def _advice_on_ids(x, name):
+def _advice_on_dtype(x, name):
     """What to try, at the end of an error, if an array is not one of integers; "" if its numbers
     have fractions.
     """

@@ -212,7 +212,7 @@ def _fit_of_kernel(operation, kernel, operands, dtype):
         if x.size == 0:
             return f"{name} is empty", {}
         if kind in DECIDING and x.dtype.newbyteorder("=") != computed and x.dtype.itemsize != 2:
-            return _why_of_dtypes(operation, operands, computed), {}
+            return _warned_of_dtypes(operation, operands, computed), {}
         if kind == "written" and (conversion or x.dtype != dtype_of_kernel):
             return f"{name} would have to be copied, but is written in place", {}
         if x.dtype != dtype_of_kernel:
@@ -222,7 +222,7 @@ def _fit_of_kernel(operation, kernel, operands, dtype):
     return "", conversions
 
 
-def _why_of_dtypes(operation, operands, computed):
+def _warned_of_dtypes(operation, operands, computed):
     """The reason why no kernel takes arrays of several dtypes, of which a process is warned once.
 
     The reason names an array whose dtype most others do not have. A float64 array beside float32
