@@ -4,9 +4,8 @@ A head has the parameters before the output layer, and says what this layer read
 and what the loss is. ``Encoder`` asks its head, and does not ask which task it has.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +35,8 @@ class Head:
 
     settings: Any  # the ``EncoderSettings`` of the model
 
-    checked: ClassVar[Callable]
-    n_counted: ClassVar[Callable]
-    criterion: ClassVar[Callable]
     has_n_outputs = False  # whether the setting ``n_outputs`` has to be given
+    may_tie = False  # whether the output layer may be the table of embeddings
 
     @property
     def size(self):
@@ -53,18 +50,15 @@ class Head:
 
     def check_settings(self):
         """Check that the settings of the output are those of the task."""
-        self.check_n_outputs()
-        if self.settings.tie_embeddings:
-            tied = f"tie_embeddings=True with task={self.settings.task!r}"
-            raise UserError(f"{tied}, expected task='words'")
-
-    def check_n_outputs(self):
-        """Check that the number of outputs is given, or not, as the task needs it."""
+        task = f"task={self.settings.task!r}"
         n_outputs = self.settings.n_outputs
         if (n_outputs is not None) != self.has_n_outputs:
-            outputs = f"n_outputs={n_outputs} with task={self.settings.task!r}"
             tasks = "'classes' or 'numbers', and only with them"
-            raise UserError(f"{outputs}: expected a number of outputs with {tasks}")
+            raise UserError(
+                f"n_outputs={n_outputs} with {task}: expected a number of outputs with {tasks}"
+            )
+        if self.settings.tie_embeddings and not self.may_tie:
+            raise UserError(f"tie_embeddings=True with {task}, expected task='words'")
 
     def check_output(self):
         """Raise an error if there is no output layer."""
@@ -139,6 +133,7 @@ class Words(Classes):
     """The word at each position, as in BERT, which learns from words that are hidden."""
 
     has_n_outputs = False
+    may_tie = True
     by_position = True
 
     @property
@@ -147,8 +142,8 @@ class Words(Classes):
         return self.settings.vocab
 
     def check_settings(self):
-        """Check that there is a vocabulary; its table may be the output layer's, too."""
-        self.check_n_outputs()
+        """Check that there is a vocabulary."""
+        super().check_settings()
         if self.settings.vocab is None:
             raise UserError("task='words' with vocab=None, expected a vocabulary")
 

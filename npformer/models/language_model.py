@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from npformer.arrays import Array, library_of
+from npformer.arrays import Array
 from npformer.backends import AnyBackend
 from npformer.checks import check_two_axes
 from npformer.decoding.prompts import Prompts
@@ -205,11 +205,9 @@ class LanguageModel(OneStack):
             check_two_axes("ids", ids, "expected (B, T+1) with two or more tokens", n_least=2)
             self._check_tokens("ids", ids, self.vocab, n_more=1)
             return ids[:, :-1], ids[:, 1:]
-        library_of(ids, "ids")  # raises if it is not an array
-        library_of(targets, "targets")
+        self._check_tokens("ids", ids, self.vocab)
+        self._check_tokens("targets", targets, self.vocab)
         if ids.shape != targets.shape:
             shapes = f"ids {ids.shape}, targets {targets.shape}"
             raise UserError(f"{shapes}: expected equal shapes (B, T)")
-        self._check_tokens("ids", ids, self.vocab)
-        self._check_tokens("targets", targets, self.vocab)
         return ids, targets
