@@ -28,9 +28,10 @@ from npformer.commands.shared import (
 from npformer.commands.shared.decoding import Search
 from npformer.commands.shared.models import TrainedModel
 
+from npformer.arrays import digest
 from npformer.errors import UserError
 from npformer.files.checkpoint import RESULT
-from npformer.runtime.ranks import digest, world
+from npformer.runtime.ranks import world
 from npformer.text import ParallelText, Translator, score
 from npformer.text.lines import bad_lines
 from npformer.text.scores import check_packages

@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.arrays import on_host
+from npformer.arrays import digest, on_host
 from npformer.diagnosis.finding import sign
 from npformer.diagnosis.frequencies import DIVERGENT, Frequencies
 from npformer.models.batch import mean_loss
-from npformer.runtime.ranks import digest
 
 RECENT = 40  # steps that are compared
 

@@ -5,7 +5,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from npformer import tree
-from npformer.arrays import Array, beside, on_host
+from npformer.arrays import Array, beside, digest, on_host
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_paths
 from npformer.errors import UserError
@@ -14,7 +14,6 @@ from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.models.model import Model
 from npformer.operations.options import check_fields, check_option, names_checked
 from npformer.quantized import check_trainable
-from npformer.runtime.ranks import digest
 
 
 @names_checked

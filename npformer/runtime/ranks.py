@@ -10,7 +10,6 @@ import os
 import platform
 import socket
 import time
-import zlib
 from collections import Counter
 from fractions import Fraction
 from functools import cache
@@ -18,6 +17,7 @@ from functools import cache
 import numpy as np
 
 from npformer import tree
+from npformer.arrays import digest
 from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.runtime import started
@@ -334,17 +334,6 @@ def attempted(work):
 def json_text(value):
     """A value as a text of JSON, in which numbers may be NumPy's."""
     return json.dumps(value, default=np.generic.item)
-
-
-def digest(values):
-    """One number that is the same for equal NumPy arrays and texts; all else is left out."""
-    crc = 0
-    for x in values:
-        if isinstance(x, np.ndarray):
-            crc = zlib.crc32(np.ascontiguousarray(x), crc)
-        elif isinstance(x, str):
-            crc = zlib.crc32(x.encode("utf-8", "surrogatepass"), crc)
-    return crc
 
 
 def with_cores(table):

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npformer.arrays import digest
 from npformer.errors import UserError
 from npformer.operations.options import Count, check_fields
 from npformer.reference import derive_key
-from npformer.runtime.ranks import Ranks, digest
+from npformer.runtime.ranks import Ranks
 from npformer.text.in_batches import pack
 from npformer.text.lines import find_text, is_empty, read_lines
 from npformer.tokens.subwords import Subwords

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import on_host
+from npformer.arrays import digest, on_host
 from npformer.backends import get_backend, picklable
 from npformer.checks import each_line
 from npformer.decoding import beam_search, greedy_decode
@@ -24,7 +24,6 @@ from npformer.files.checkpoint import (
 from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import AT_LEAST_1
 from npformer.quantized import moved
-from npformer.runtime.ranks import digest
 from npformer.text.in_batches import pack
 from npformer.text.lines import read_lines
 from npformer.tokens.subwords import Subwords, bytes_in

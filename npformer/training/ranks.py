@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.arrays import on_host
+from npformer.arrays import digest, on_host
 from npformer.models import describe
 from npformer.reference.math.update import NORM_BLOCK, norm_of
 from npformer.runtime.chunks import DividedArray, chunks_of
 from npformer.runtime.messenger import Messenger
-from npformer.runtime.ranks import attempted, digest, share_of
+from npformer.runtime.ranks import attempted, share_of
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.checkpoint import settings_of
 from npformer.training.flat import FlatOptimizer

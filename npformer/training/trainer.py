@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.arrays import on_host
+from npformer.arrays import digest, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.diagnosis import Findings, diagnose
@@ -29,7 +29,7 @@ from npformer.operations.explain import Calls, explain
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
-from npformer.runtime.ranks import Ranks, checked_ranks, digest, world
+from npformer.runtime.ranks import Ranks, checked_ranks, world
 from npformer.training.checkpoint import checked_arrays, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite

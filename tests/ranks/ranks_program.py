@@ -21,10 +21,10 @@ from npformer.commands import info
 from scripts.bench import bench_ranks
 
 from npformer import SGD, Adam, AdamW, CopyTask, NonFiniteError, Trainer, Transformer
-from npformer.arrays import on_host
+from npformer.arrays import digest, on_host
 from npformer.diagnosis import watch
 from npformer.models import LowRank
-from npformer.runtime.ranks import RankError, digest, world
+from npformer.runtime.ranks import RankError, world
 from npformer.text import TokenBatches
 from npformer.tokens import Subwords
 from npformer.training import load_checkpoint
