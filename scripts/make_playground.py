@@ -196,7 +196,7 @@ def train_en_fr(steps, data):
         "n_exact": sum(map(str.__eq__, translations, references)),
         "bleu_lower": round(score(translations, references, "fr")["bleu_lower"], 1),
         "n_parameters": tree.count(params),
-        "loss": round(run.validations[-1]["val_loss"], 3),
+        "loss": round(run.loop.validations[-1]["val_loss"], 3),
     }
     coded = dict(zip(sources, translator.source.encode(sources), strict=True))
     told = examples(pairs, translations, trained_on)

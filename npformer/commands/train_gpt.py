@@ -88,7 +88,7 @@ def train(run, training):
     code = training.train(run, f"{n_parameters:,} parameters, {tokens}")
     if code or not run.ranks.is_first:
         return code
-    best = min(run.validations, key=lambda record: record["bits_per_character"])
+    best = min(run.loop.validations, key=lambda record: record["bits_per_character"])
     seconds = training.seconds()
     figures = {"n_steps": run.trainer.n_steps, "seconds": seconds, "n_parameters": n_parameters}
     score = "bits_per_character", "bits per character, held out"

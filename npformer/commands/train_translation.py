@@ -117,7 +117,7 @@ def train(run, training, minutes):
 def report(run, result):
     step = result["step"]
     goes_on = ""
-    if step < run.settings.steps and not run.is_out_of_patience():
+    if step < run.settings.steps and not run.loop.is_out_of_patience():
         goes_on = "; --resume continues"
     steps = result["averaged"] or [step]
     parameters = f"parameters after step {steps[0]}"

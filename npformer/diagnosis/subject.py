@@ -1,6 +1,5 @@
 """What is examined: a model with a copy of its parameters, and a few rows of a batch."""
 
-import inspect
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 from npformer import reference, tree
 from npformer.arrays import beside, on_host
 from npformer.diagnosis.interface import Interface, interface_of, is_word
-from npformer.models.batch import checked_results, count_of
+from npformer.models.batch import checked_results, count_of, loss_options
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 
@@ -245,17 +244,15 @@ class Subject:
 
     def loss_of(self, params=None, **options):
         """The loss alone, for which a model that has the option computes no gradient."""
-        if "with_grad" in inspect.signature(self.model.loss_and_grad).parameters:
+        if "with_grad" in loss_options(self.model).names:
             options["with_grad"] = False  # a third of the time
         return float(self._loss_and_grad(params or self.params, self.sample, options)[0])
 
     def _loss_and_grad(self, params, batch, options):
-        loss_and_grad = self.model.loss_and_grad
         options = {"dropout_key": None, "backend": self.ops} | options
-        n_tokens = inspect.signature(loss_and_grad).parameters.get("n_tokens")
-        if n_tokens is not None and n_tokens.default is inspect.Parameter.empty:
+        if loss_options(self.model).needs_n_tokens:
             options.setdefault("n_tokens", count_of(self.model, batch))
-        return loss_and_grad(params, *batch, **options)
+        return self.model.loss_and_grad(params, *batch, **options)
 
 
 def arrays_by_path(params):

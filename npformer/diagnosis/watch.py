@@ -59,7 +59,11 @@ class Watched:
 
 
 class Watch:
-    """A callback of ``fit`` that warns of signs of a mistake, each once, and logs them."""
+    """A callback of ``fit`` that warns of signs of a mistake, each once, and logs them.
+
+    ``write`` appends a record to the log, ``known`` is what ``diagnose`` has found in the first
+    batch, which is examined otherwise, and ``held_out`` are the batches of the validation.
+    """
 
     def __init__(self, trainer, write, known=None, held_out=()):
         self.trainer = trainer

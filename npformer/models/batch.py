@@ -1,12 +1,36 @@
-"""The batches of a model: what they have to be, their targets, their mean loss, and other sizes."""
+"""What a training asks of a model: what its loss takes, its batches, and its answers, checked."""
 
 import inspect
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from npformer import tree
 from npformer.checks import check_int
 from npformer.errors import UserError
+
+
+class LossOptions(NamedTuple):
+    """What the ``loss_and_grad`` of a model takes beside its parameters and a batch."""
+
+    names: frozenset[str]
+    takes_others: bool  # as ``**options``, which it may hand on or ignore
+    needs_n_tokens: bool  # whether it cannot count the targets itself
+
+
+def loss_options(model) -> LossOptions:
+    """The ``LossOptions`` of a model."""
+    parameters = inspect.signature(model.loss_and_grad).parameters
+    takes_others = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+    n_tokens = parameters.get("n_tokens")
+    needs_n_tokens = n_tokens is not None and n_tokens.default is n_tokens.empty
+    return LossOptions(frozenset(parameters), takes_others, needs_n_tokens)
+
+
+def names_of_batch(model):
+    """The names of the arrays of a batch."""
+    return list(inspect.signature(model.count).parameters)
 
 
 def check_batches(batches, name="batches"):
@@ -57,6 +81,46 @@ def checked_results(results):
     return results
 
 
+class EachGradient:
+    """A model's ``loss_and_grad`` that gives each gradient to a function, and returns the loss.
+
+    Each is given once, in the shape of its parameter; if not, the error names it. A model that
+    knows ``ready`` gives each as soon as it is there, so that nobody keeps a whole gradient.
+    """
+
+    def __init__(self, loss_and_grad, params, knows_ready):
+        self.loss_and_grad, self.knows_ready = loss_and_grad, knows_ready
+        self.shapes = {path: x.shape for path, x in tree.leaves(params)}
+
+    def __call__(self, take, params, batch, dropout_key, options):
+        """Compute a batch; ``take(path, grad)`` gets each gradient, which nobody changes then."""
+        missing = dict.fromkeys(self.shapes)
+
+        def ready(path, grads):
+            for leaf, grad in tree.leaves(grads, path):
+                expected = self.shapes.get(leaf, "nothing")
+                if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
+                    what = tree.described(grad, dtypes=False)
+                    raise UserError(f"the gradient of {leaf}: given {what}, expected {expected}")
+                if leaf not in missing:
+                    raise UserError(f"the gradient of {leaf}: given twice, expected once")
+                del missing[leaf]
+                take(leaf, grad)
+
+        if self.knows_ready:
+            options = options | {"ready": ready}
+        results = self.loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
+        loss, grads, _ = checked_results(results)
+        for leaf, grad in tree.leaves({} if grads is None else grads):
+            if leaf in missing or leaf not in self.shapes:  # which ``ready`` refuses
+                ready(leaf, grad)
+        if missing:
+            leaf = next(iter(missing))
+            expected = f"shape {self.shapes[leaf]}"
+            raise UserError(f"the gradient of {leaf}: given nothing, expected {expected}")
+        return loss
+
+
 def mean_loss(trainer, params, batches) -> float:
     """The mean loss per target over all batches, without dropout and label smoothing.
 
@@ -67,7 +131,7 @@ def mean_loss(trainer, params, batches) -> float:
     ops = trainer.ops
     ranks = trainer.ranks
     options = {"dropout_key": None, "backend": ops}
-    if "with_grad" in inspect.signature(model.loss_and_grad).parameters:
+    if "with_grad" in trainer.loss_options.names:
         options["with_grad"] = False  # a model of somebody else may compute it always
 
     def summed(batch):

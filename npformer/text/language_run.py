@@ -122,14 +122,13 @@ class LanguageRun(TextRun):
             lines = (prompt + written).replace("\n", "\n    ")
             say(f"step {self.trainer.n_steps} writes:\n    {lines}")
 
-    def finish_validation(self, record, is_shown):
-        """Save the parameters of the best validation, and print its numbers."""
+    def note_validation(self, record, is_shown):
+        """Print the numbers of a validation."""
         if self.ranks.is_first:
             say(
                 f"step {record['step']}: "
                 f"{record['bits_per_character']:.3f} bits per character of the held-out text"
             )
-        super().finish_validation(record, is_shown=False)
 
     def evaluate(self):
         """The loss of the held-out text, also as bits per character."""

@@ -11,21 +11,35 @@ from pathlib import Path
 from npformer.errors import UserError
 from npformer.files.checkpoint import LAST, CheckpointError
 from npformer.files.paths import check_path
-from npformer.operations.options import ABOVE_0
 from npformer.runtime.ranks import checked_ranks
-from npformer.training.loop import Loop
+from npformer.training.loop import Actions, Loop, record_of
 from npformer.training.trainer import Trainer
 
 
-class TextRun(Loop):
-    """A training on text: a ``Loop`` with the settings of its trainer, its text and its files."""
+class TextRun:
+    """A training on text: its settings, its text and its files, and the ``Loop`` that trains.
+
+    A subclass is a training of one kind of model.
+    """
 
     MAY_CHANGE: set[str]  # the settings that may change when it is resumed
+    n_last_validations = 1  # after the last step
 
     def __init__(self, folder, settings, model, optimizer, loop_settings, backend, ranks):
         self.settings = settings
-        trainer = Trainer(model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks)
-        super().__init__(trainer, loop_settings, self.evaluate, folder)
+        self.trainer = Trainer(
+            model, optimizer, **settings.of_trainer, backend=backend, ranks=ranks
+        )
+        self.ranks = self.trainer.ranks
+        actions = Actions(
+            save=self.save_to,
+            validate=self.evaluate,
+            note_step=self.note_step,
+            note_validation=self.note_validation,
+            n_last_validations=self.n_last_validations,
+        )
+        self.loop = Loop(self.trainer, loop_settings, folder, actions)
+        self.folder = self.loop.folder
 
     def batches(self) -> Iterator[tuple]:
         """Yield the batches from the next step on, without end."""
@@ -35,9 +49,21 @@ class TextRun(Loop):
         """The numbers of a validation."""
         raise NotImplementedError
 
+    def note_validation(self, record, is_shown):
+        """Print the numbers of a validation."""
+        raise NotImplementedError
+
     def vocabulary_arrays(self) -> dict:
         """What a checkpoint has beside the arrays of the trainer."""
         raise NotImplementedError
+
+    def note_step(self, info) -> dict:
+        """Note that a step is made; what the log says of it."""
+        return record_of(info)
+
+    def place_in_text(self) -> dict:
+        """What a checkpoint says of the place in the text, beside the number of steps."""
+        return {}
 
     @staticmethod
     def ranks_of_new(out, settings, ranks):
@@ -68,11 +94,15 @@ class TextRun(Loop):
         minutes count from ``since``, a time of ``time.perf_counter``; without it, from when the run
         was made.
         """
-        self.minutes = None if minutes is None else ABOVE_0.check("minutes", minutes)
-        if since is not None:
-            self.began = since
         n_left = self.settings.steps - self.trainer.n_steps
-        self.run(self.batches(), n_left, callbacks=stops, progress=progress)
+        self.loop.run(
+            self.batches(),
+            n_left,
+            callbacks=stops,
+            progress=progress,
+            minutes=minutes,
+            since=since,
+        )
 
     def next_batch(self):
         """The batch of the next step."""
@@ -82,10 +112,6 @@ class TextRun(Loop):
         """Write everything that ``resume`` needs."""
         info = {"settings": asdict(self.settings)} | self.place_in_text()
         self.trainer.save(path, info, self.vocabulary_arrays())
-
-    def place_in_text(self):
-        """What a checkpoint says of the place in the text, beside the number of steps."""
-        return {}
 
 
 def facts_of(out, settings):

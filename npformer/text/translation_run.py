@@ -64,6 +64,7 @@ class TranslationRun(TextRun):
             patience=settings.patience,
             monitor="val_bleu",
             mode="max",
+            keep="last",
         )
         super().__init__(folder, settings, model, optimizer, of_loop, backend, ranks)
         self.snapshots = Snapshots(self.folder, settings, self.trainer)
@@ -144,15 +145,12 @@ class TranslationRun(TextRun):
         """Both vocabularies, as arrays of a checkpoint."""
         return self.translator.subword_arrays()
 
-    def step_is_made(self):
-        """Go on to the place after the batch of the step."""
+    def note_step(self, info):
+        """Go on to the place after the batch of the step; what the log says of it."""
         self.place = self.place_after
+        return super().note_step(info) | {"epoch": self.place.epoch}
 
-    def record_of(self, info):
-        """What the log says of a step."""
-        return info._asdict() | {"epoch": self.place.epoch}
-
-    def finish_validation(self, record, is_shown):
+    def note_validation(self, record, is_shown):
         """Save the parameters of a validation as a snapshot, and print its numbers."""
         self.ranks.first(lambda: self.translator.save(self.snapshots.path_of(record), record))
         if self.ranks.is_first:

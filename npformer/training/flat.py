@@ -1,5 +1,6 @@
 """What a step changes, as flat arrays: the state of a training, and the update of parameters."""
 
+from contextlib import contextmanager
 from itertools import groupby
 from typing import NamedTuple
 
@@ -37,6 +38,16 @@ class TrainState:
     def arrays(self):
         """Everything that an update changes."""
         return [self.flat_params, *self.moments.values()]
+
+    @contextmanager
+    def restored(self):
+        """Take back all updates at the end of the block."""
+        before = [x.copy() for x in self.arrays]
+        try:
+            yield
+        finally:
+            for x, old in zip(self.arrays, before, strict=True):
+                x[...] = old
 
     @property
     def facts(self):

@@ -5,7 +5,6 @@ or gradient is not usable changes nothing, and raises ``NonFiniteError`` with th
 """
 
 import contextlib
-import inspect
 import math
 import os
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.arrays import on_host
+from npformer.models.batch import names_of_batch
 from npformer.runtime.interrupts import StopSignals as StopSignals, deferred_interrupts
 
 
@@ -72,9 +72,8 @@ def not_finite_in(model, batches):
 
     What a ``keep_mask`` masks does not count.
     """
-    names = inspect.signature(model.count).parameters
     for batch in batches:
-        arrays = dict(zip(names, map(on_host, batch), strict=False))
+        arrays = dict(zip(names_of_batch(model), map(on_host, batch), strict=False))
         mask = arrays.get("keep_mask")
         for name, x in arrays.items():
             if not isinstance(x, np.ndarray) or x.dtype.kind != "f":

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -109,19 +109,52 @@ def evaluation_of(trainer, validate, monitor):
     return evaluate
 
 
+def record_of(info):
+    """What the log says of a step: its ``StepInfo``."""
+    return info._asdict()
+
+
+def say_validation(record, is_shown):
+    """Print the numbers of a validation."""
+    if is_shown:
+        say(", ".join(f"{name} {value:.6g}" for name, value in record.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actions:
+    """What a ``Loop`` calls beside the trainer's ``step``: functions of the training that it runs.
+
+    Parameters
+    ----------
+    save : callable(path)
+        Write a checkpoint.
+    validate : callable() -> dict, optional
+        The numbers of a validation, with the one that is monitored.
+    note_step : callable(info) -> dict
+        Note that a step is made; what the log says of it.
+    note_validation : callable(record, is_shown)
+        Note a validation that is in the log, before its parameters are saved as the best.
+    n_last_validations : int
+        The time limit leaves time for so many validations.
+    """
+
+    save: Callable
+    validate: Callable[[], dict] | None = None
+    note_step: Callable[..., dict] = record_of
+    note_validation: Callable = say_validation
+    n_last_validations: int = 1
+
+
 class Loop:
     """Makes the steps of a training, validates, saves and stops: see ``Trainer.fit``.
 
-    A subclass may log and save more: ``TranslationRun`` does. ``settings`` are ``LoopSettings``,
-    ``validate()`` returns a dict of numbers with the one that is monitored, and ``folder`` is for
-    checkpoints and the log, if there is one.
+    ``settings`` are ``LoopSettings``, ``folder`` is for checkpoints and the log, if there is one,
+    and ``actions`` are ``Actions``.
     """
 
-    n_last_validations = 1  # The time limit leaves time for so many of them.
-
-    def __init__(self, trainer, settings, validate=None, folder=None):
+    def __init__(self, trainer, settings, folder, actions):
         self.trainer, self.ranks = trainer, trainer.ranks
-        self.loop_settings, self.compute_validation = settings, validate
+        self.settings, self.actions = settings, actions
         # absolute, as a callback may change the current folder
         self.folder = None if folder is None else check_path(folder, "save").absolute()
         if self.folder is not None:
@@ -130,12 +163,13 @@ class Loop:
         self.saved: tuple | None = None  # (steps, validations) of the last checkpoint
         # The first validation that counts; 0 if a training goes on in its own folder.
         self.first = len(self.validations)
-        self.minutes = settings.minutes
-        self.began = time.perf_counter()  # from when the minutes count
+        self.made = time.perf_counter()
+        self.began = self.made  # from when the minutes count
+        self.minutes: float | None = None
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
             value = getattr(settings, name)
-            if validate is None and value is not None:
+            if actions.validate is None and value is not None:
                 advice = f"give validate=batches, or no {name}"
                 raise UserError(f"{name}={value} without validate: {advice}")
 
@@ -152,12 +186,18 @@ class Loop:
         callbacks=(),
         progress=True,
         n_batches=None,
+        minutes=None,
+        since=None,
     ) -> History:
         """Make one step for each batch, at most ``n_steps``; return the ``StepInfo`` of each.
 
-        ``n_batches`` is the number of batches, if it is known: for the progress bar alone.
+        ``n_batches`` is the number of batches, if it is known: for the progress bar alone. The
+        ``minutes`` are a limit as of ``LoopSettings``. They count from ``since``, a time of
+        ``time.perf_counter``; without it, from when the loop was made.
         """
         trainer, history = self.trainer, History()
+        self.minutes = None if minutes is None else ABOVE_0.check("minutes", minutes)
+        self.began = self.made if since is None else since
         _check_no_array(batches)
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)
@@ -167,7 +207,7 @@ class Loop:
         total = trainer.n_steps + min(known) if known else None  # of the bar
         is_shown = progress and self.ranks.is_first
         limits = {"minutes": self.minutes, "n_steps": n_steps}
-        self.ranks.agree(lambda: {"fit": asdict(self.loop_settings) | limits})
+        self.ranks.agree(lambda: {"fit": asdict(self.settings) | limits})
         bar_of_steps = progress_bar(total, is_shown, trainer.n_steps)
         with self._opened(), bar_of_steps as bar, self._saving_after_errors():
             # The last run may have been interrupted before its validation, or in it.
@@ -181,12 +221,11 @@ class Loop:
                     break
                 with deferred_interrupts():  # a step that is made is in the log
                     trainer.step(batches=[batch])
-                    self.step_is_made()
                     history.append(trainer.last)
-                    self.write(self.record_of(trainer.last))
+                    self.write(self.actions.note_step(trainer.last))
                 bar.advance(trainer.last)
                 self._validate_if_due(last_step, is_shown)
-                if trainer.n_steps % self.loop_settings.save_every == 0:
+                if trainer.n_steps % self.settings.save_every == 0:
                     self.save()
                 is_stopped = self._is_stopped_by(callbacks)
                 if self._time_left_is_below(0):
@@ -212,13 +251,6 @@ class Loop:
 
         return any(self.ranks.results(wishes_to_stop))
 
-    def step_is_made(self):
-        """Note what a subclass keeps of its progress, as soon as a step is made."""
-
-    def record_of(self, info) -> dict:
-        """What the log says of a step."""
-        return info._asdict()
-
     def write(self, record):
         """Append a record to the log."""
         if self.log is not None:
@@ -230,18 +262,14 @@ class Loop:
         """Save the checkpoint from which the training can go on, unless that was done."""
         progress = self.trainer.n_steps, len(self.validations)
         if self.folder is not None and self.saved != progress:
-            self.save_to(self.folder / LAST)
+            self.actions.save(self.folder / LAST)
             self.saved = progress
-
-    def save_to(self, path):
-        """Write a checkpoint."""
-        self.trainer.save(path)
 
     def validate(self, is_shown=True):
         """Validate, and note the result: the record of the validation."""
-        monitor, state = self.loop_settings.monitor, self.trainer.state
+        monitor, state = self.settings.monitor, self.trainer.state
         began = time.perf_counter()
-        results = self.compute_validation()
+        results = self.actions.validate()
         if monitor not in results:
             expected = f"one of what validate returns: {list(results)}"
             raise UserError(f"monitor={monitor!r}, expected {expected}")
@@ -252,25 +280,20 @@ class Loop:
             self.validations.append(record)
             try:
                 self.write(record)
-                self.finish_validation(record, is_shown)
+                self.actions.note_validation(record, is_shown)
+                keeps_best = self.folder is not None and self.settings.keep != "last"
+                if keeps_best and self._since_the_best() == 0:
+                    self.actions.save(self.folder / BEST)
             except BaseException:
                 self.validations.pop()
                 state.n_logged = n_logged
                 raise
         return record
 
-    def finish_validation(self, record, is_shown):
-        """Print the numbers of a validation, and save its parameters if they are the best."""
-        if is_shown:
-            say(", ".join(f"{name} {value:.6g}" for name, value in record.items()))
-        keeps_best = self.folder is not None and self.loop_settings.keep != "last"
-        if keeps_best and self._since_the_best() == 0:
-            self.save_to(self.folder / BEST)
-
     def _since_the_best(self):
         """The number of validations since the best, the first of equal ones; NaN is the worst."""
-        monitor = self.loop_settings.monitor
-        sign = 1 if self.loop_settings.mode == "min" else -1
+        monitor = self.settings.monitor
+        sign = 1 if self.settings.mode == "min" else -1
         values = []
         for record in self.validations[self.first :]:
             if monitor in record:
@@ -280,14 +303,14 @@ class Loop:
 
     def is_out_of_patience(self):
         """Whether the best validation is at least ``patience`` validations ago."""
-        patience = self.loop_settings.patience
+        patience = self.settings.patience
         return patience is not None and self._since_the_best() >= patience
 
     def _validate_if_due(self, last_step, is_shown):
         """Validate after every so many steps and after the last, unless that was done."""
-        step, every = self.trainer.n_steps, self.loop_settings.every
+        step, every = self.trainer.n_steps, self.settings.every
         is_done = self.validations and self.validations[-1]["step"] == step
-        if self.compute_validation is None or step == 0 or is_done:
+        if self.actions.validate is None or step == 0 or is_done:
             return
         is_due = step == last_step or (every is not None and step % every == 0)
         # If half of the time is over, and nobody knows how long a validation takes, one is made.
@@ -302,7 +325,7 @@ class Loop:
         """
         if self.minutes is None:
             return False
-        end = self.began + 60 * self.minutes - self.n_last_validations * self.slowest
+        end = self.began + 60 * self.minutes - self.actions.n_last_validations * self.slowest
         is_less = end - time.perf_counter() < share * 60 * self.minutes
         with deferred_interrupts():  # all ranks do the same after the same step
             return self.ranks.any(is_less)

@@ -29,35 +29,39 @@ from npformer.runtime.ranks import attempted, share_of
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.checkpoint import settings_of
 from npformer.training.flat import FlatOptimizer
-from npformer.training.shards import GradientTree, OverShards
-from npformer.training.step import LossAndGrad, sum_of_losses
+from npformer.training.shards import GradientTree, OverShards, sum_of_losses
 
 
-class OverRanks(LossAndGrad):
+class OverRanks:
     """The loss and the gradients of a batch, whose shards are divided among all ranks.
 
     Each rank computes its shards as ``OverShards`` does, and sends its sums to the others in the
     last batch of a step. Then it has the sum of all ranks for the numbers that it updates, in
     ``state.flat_grads``. If the model gives its gradients early, they are sent while others are
-    computed. The total is the loss of all ranks together. A rank with an error sends what it has,
-    for which the others wait; then all raise the error.
+    computed. A rank with an error sends what it has, for which the others wait; then all raise the
+    error.
 
     A step brings (n - 1)/n of the gradient's bytes to each of n ranks, and more if a rank has
     several subtrees: for each of them but the first, it sends, and keeps, another flat array.
     """
 
-    def __init__(self, loss_and_grad, state, sharding, optimizer):
-        self.on_this_rank = OverShards(loss_and_grad, state, sharding)
+    def __init__(self, each_gradient, state, sharding, optimizer):
+        self.on_this_rank = OverShards(each_gradient, state, sharding)
         self.sharding, self.ranks = sharding, optimizer.ranks
         self.slots, self.flat = self.on_this_rank.slots, state.flat_grads
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.divided = DividedArray(sharding.device, self.flat, optimizer.chunks)
+        # For each batch of a step so far: the losses of this rank's shards and None, or None and an
+        # error.
+        self.results: list[tuple] = []
 
     def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
-        """Compute a batch; return the losses of this rank's shards and None, or None and an error.
+        """Compute a batch; return the loss of all batches with the last one, else 0.
 
         The losses of all batches are exchanged together, as each exchange takes its time.
         """
+        if is_first:
+            self.results.clear()
         shards = self.sharding.shards(batch, dropout_key)
         n_shards = len(shards)
         mine = self.ranks.my_share(shards)
@@ -72,15 +76,15 @@ class OverRanks(LossAndGrad):
             losses = self.on_this_rank.losses(mine, n_shards, gradients, params, options)
             return [float(loss) for loss in losses]  # as JSON has them
 
-        losses, error = attempted(losses_of_mine)
+        self.results.append(attempted(losses_of_mine))
         if gradients.exchange is not None:  # the others wait for what this rank sends
             gradients.exchange.finish()
-        return losses, error
+        return self.loss_of_step() if is_last else 0.0
 
-    def total(self, results):
-        """Return the loss of a step, of its batches' results; raise if a rank has an error."""
-        error = next((error for _, error in results if error is not None), None)
-        of_ranks = self.ranks.gather([losses for losses, _ in results], error)
+    def loss_of_step(self):
+        """The loss of all batches of a step on all ranks; raises if a rank has an error."""
+        error = next((error for _, error in self.results if error is not None), None)
+        of_ranks = self.ranks.gather([losses for losses, _ in self.results], error)
         losses_of_batches = [chain(*of_batch) for of_batch in zip(*of_ranks, strict=True)]
         return sum_of_losses(map(sum_of_losses, losses_of_batches))
 

@@ -11,7 +11,6 @@ from npformer.errors import UserError
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
-from npformer.training.step import LossAndGrad, WholeBatch, sum_of_losses
 
 # What a shard costs beside its rows, in entries of the largest array of a batch that one could
 # compute in the same time: it reads all parameters and writes their gradients,
@@ -98,7 +97,12 @@ def slots_of(params) -> dict[str, Slot]:
     return slots
 
 
-class OverShards(LossAndGrad):
+def sum_of_losses(losses):
+    """The sum of losses, each of which was divided by the number of targets of all batches."""
+    return sum(losses, np.float64(0))
+
+
+class OverShards:
     """The loss and the gradients of a batch, which is divided into shards.
 
     It takes the place of ``WholeBatch``. Threads compute the shards at the same time. Each has a
@@ -107,8 +111,8 @@ class OverShards(LossAndGrad):
     not for a whole one.
     """
 
-    def __init__(self, loss_and_grad, state, sharding):
-        self.whole, self.sharding = WholeBatch(loss_and_grad, state), sharding
+    def __init__(self, each_gradient, state, sharding):
+        self.each_gradient, self.sharding = each_gradient, sharding
         self.flat_grads = state.flat_grads
         self.slots = slots_of(state.params)
 
@@ -127,7 +131,7 @@ class OverShards(LossAndGrad):
 
         def loss_of(shard):
             take = partial(gradients.add, shard.number)
-            return self.whole(params, shard.batch, shard.dropout_key, options, take=take)
+            return self.each_gradient(take, params, shard.batch, shard.dropout_key, options)
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
             return [loss_of(shards[0])]

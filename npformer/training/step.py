@@ -1,21 +1,16 @@
 """One training step: the loss and its gradient, the gradient's norm, clipping, and the update.
 
-``WholeBatch`` computes a batch with the model's ``loss_and_grad``. What divides a batch takes its
-place, ``OverShards`` or ``OverRanks``: each of the three is a ``LossAndGrad``. A shorter number
-format wraps the ``loss_and_grad``, and the step, which it tries again after an overflow
-(``precision.py``). What divides the moments of the optimizer among ranks takes the place of the
-optimizer. All that a step knows of them is whether the number format has a loss scale, which is an
-option of the model's ``loss_and_grad``.
+``WholeBatch`` computes a batch with the model's ``loss_and_grad``. What divides a step takes the
+place of one of its parts: ``OverShards`` and ``OverRanks`` that of ``WholeBatch``,
+``DividedOptimizer`` that of the optimizer. What computes in a shorter number format wraps the
+model's ``loss_and_grad``, and the step (``precision.py``). ``Trainer`` puts them together.
 """
 
-import inspect
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npformer import tree
-from npformer.errors import UserError
-from npformer.models.batch import checked_results
 from npformer.reference import derive_key
 from npformer.training.guard import are_usable
 
@@ -29,25 +24,18 @@ class Numbers(NamedTuple):
     step: Any  # 1 is the first
 
 
-class LossAndGrad:
-    """The base class of what computes the batches of a step."""
-
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last) -> Any:
-        """Compute a batch, and write its gradients into ``state.flat_grads``.
-
-        Those of the first batch of a step overwrite what is there, those of the others are added
-        to it. Ranks exchange the sum with the last batch. What is returned, the loss of the batch
-        if there are no ranks, is for ``total``.
-        """
-        raise NotImplementedError
-
-    def total(self, losses):
-        """Return the loss of a step, of what was returned for each of its batches."""
-        return sum_of_losses(losses)
-
-
 def training_step(
-    state, batches, key, numbers, *, ops, loss_and_grad, optimizer, options, clip_norm
+    state,
+    batches,
+    key,
+    numbers,
+    *,
+    ops,
+    loss_and_grad,
+    optimizer,
+    options,
+    clip_norm,
+    has_loss_scale=False,
 ):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
@@ -62,11 +50,16 @@ def training_step(
         The dropout key.
     numbers : Numbers, or an array of the device with them
     ops : Ops
-    loss_and_grad : LossAndGrad
+    loss_and_grad : WholeBatch, OverShards or OverRanks
+        It computes a batch, writes its gradients into ``state.flat_grads``, and returns its loss.
+        The gradients of the first batch of a step overwrite what is there, those of the others are
+        added to it. Ranks exchange gradients and losses with the last batch.
     optimizer : FlatOptimizer
     options : dict
         Further options of the model's ``loss_and_grad``.
     clip_norm : float or None
+    has_loss_scale : bool
+        Whether the model multiplies the loss by a scale, as it does in float16.
 
     Returns
     -------
@@ -76,20 +69,18 @@ def training_step(
         Whether both are usable numbers. If not, the step has changed no parameter.
     """
     n_targets, loss_scale, lr, step = numbers
+    # The loss and the gradients of each batch are divided by the targets of all batches.
     options = options | {"n_tokens": n_targets, "backend": ops}
-    if state.precision.has_loss_scale:  # others are not asked to take this option
+    if has_loss_scale:
         options["loss_scale"] = loss_scale
-    params = state.params
-    parts = []  # of the loss
+    loss = np.float64(0)
     for i, batch in enumerate(batches):
         is_first = i == 0
         is_last = i + 1 == len(batches)
         batch_key = derive_key(key, i)
-        # The gradients of the first batch overwrite those of the last step in state.flat_grads, the
-        # others are added to them. All are divided by the targets of all batches.
-        part = loss_and_grad(params, batch, batch_key, options, is_first=is_first, is_last=is_last)
-        parts.append(part)
-    loss = loss_and_grad.total(parts)
+        loss = loss + loss_and_grad(
+            state.params, batch, batch_key, options, is_first=is_first, is_last=is_last
+        )
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
@@ -100,60 +91,21 @@ def training_step(
     return loss, norm, is_update
 
 
-def sum_of_losses(losses):
-    """The sum of losses, each of which was divided by the number of targets of all batches."""
-    return sum(losses, np.float64(0))
-
-
-class WholeBatch(LossAndGrad):
+class WholeBatch:
     """The loss and the gradients of a batch, for a training that does not divide it.
 
-    The gradients of the first batch of a step are written into ``state.flat_grads``, those of the
-    others are added to them. So the result is that of one batch with the rows of all, whose
-    activations need not be in memory at once. Each gradient is taken once, in the shape of its
-    parameter. A model that knows ``ready`` gives each as soon as it is there, so that nobody keeps
-    a whole one.
+    The gradients of several batches are added up. So the result is that of one batch with the rows
+    of all, whose activations need not be in memory at once.
     """
 
-    def __init__(self, loss_and_grad, state):
-        self.loss_and_grad = loss_and_grad
+    def __init__(self, each_gradient, state):
+        self.each_gradient = each_gradient
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
-        self.knows_ready = "ready" in inspect.signature(loss_and_grad).parameters
 
-    def __call__(
-        self, params, batch, dropout_key, options, *, is_first=True, is_last=True, take=None
-    ):
-        """Compute a batch, and return its loss.
-
-        If ``take`` is given, ``take(path, grad)`` gets each gradient, which nobody changes from
-        then on, and ``state.flat_grads`` none.
-        """
-        take = take or (self.write if is_first else self.add)
-        missing = dict.fromkeys(self.sum_of)
-
-        def ready(path, grads):
-            for leaf, grad in tree.leaves(grads, path):
-                expected = self.sum_of[leaf].shape if leaf in self.sum_of else "nothing"
-                if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
-                    what = tree.described(grad, dtypes=False)
-                    raise UserError(f"the gradient of {leaf}: given {what}, expected {expected}")
-                if leaf not in missing:
-                    raise UserError(f"the gradient of {leaf}: given twice, expected once")
-                del missing[leaf]
-                take(leaf, grad)
-
-        if self.knows_ready:
-            options = options | {"ready": ready}
-        results = self.loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
-        loss, grads, _ = checked_results(results)
-        for leaf, grad in tree.leaves({} if grads is None else grads):
-            if leaf in missing or leaf not in self.sum_of:  # which ``ready`` refuses
-                ready(leaf, grad)
-        if missing:
-            leaf = next(iter(missing))
-            expected = f"shape {self.sum_of[leaf].shape}"
-            raise UserError(f"the gradient of {leaf}: given nothing, expected {expected}")
-        return loss
+    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+        """Compute a batch, and return its loss."""
+        take = self.write if is_first else self.add
+        return self.each_gradient(take, params, batch, dropout_key, options)
 
     def write(self, path, grad):
         """Write a gradient of the first batch."""

@@ -1,17 +1,18 @@
 """The trainer: it makes steps, one by one or in a loop, and goes on from what it has saved.
 
-``Trainer.step`` is the whole of a step: its batches are counted, ``training_step`` computes them,
-and the result is kept. The work is divided in one place, ``_divide_work``.
+``Trainer.__init__`` checks what it is given, and composes the step: ``training_step`` (``step.py``)
+with what divides it, if anything does. ``Trainer.step`` makes one: its batches are counted and
+computed, and the result is kept. ``Trainer.fit`` is the loop (``loop.py``).
 """
 
-import inspect
 import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +20,11 @@ from npformer import tree
 from npformer.arrays import digest, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, check_no_class, warn
-from npformer.diagnosis import Findings, diagnose
-from npformer.diagnosis.watch import Watch, Watched
 from npformer.errors import UserError
 from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
-from npformer.models.batch import check_batches, count_of
-from npformer.operations.explain import Calls, explain
+from npformer.models.batch import EachGradient, check_batches, count_of, loss_options
+from npformer.operations.explain import Calls
 from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
@@ -33,18 +32,20 @@ from npformer.runtime.ranks import Ranks, checked_ranks, world
 from npformer.training.checkpoint import checked_arrays, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite
-from npformer.training.loop import Loop, LoopSettings, checked_callbacks, evaluation_of
+from npformer.training.loop import Actions, Loop, LoopSettings, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks, facts_of, facts_of_step
 from npformer.training.settings import TrainingSettings
 from npformer.training.shards import OverShards, Sharding
-from npformer.training.step import LossAndGrad, Numbers, WholeBatch, training_step
+from npformer.training.step import Numbers, WholeBatch, training_step
+
+if TYPE_CHECKING:  # only who asks for a diagnosis waits for its import
+    from npformer.diagnosis import Findings
 
 OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
 # beside ``LoopSettings``:
 ARGUMENTS_OF_FIT = "n_steps", "validate", "save", "callbacks", "progress", "watch"
-EXPLAINED = 5  # number of steps that are timed; the fastest is reported
 
 
 class StepInfo(NamedTuple):
@@ -143,78 +144,50 @@ class Trainer:
             raise TypeError(f"optimizer={optimizer!r}, expected {expected}")
         check_model(model, self.settings)
         self.model, self.optimizer = model, optimizer
+        self.loss_options = loss_options(model)
         self.ranks = checked_ranks(ranks)
         self.ops = get_backend(backend, params)
-        self._divide_work(self._start(params))
-        self.params, self.flat_params = self.state.params, self.state.flat_params
-        optimizer.check_dtype(self.flat_params.dtype)
-        check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, self.flat_params.dtype)
-        self._compose_step()
-        self.last: StepInfo | None = None
-        self.watched: Watched | None = None
-        self.ranks.agree(lambda: facts_of(self))
-        self._guard = Guard()
 
-    def _start(self, params):
-        """The parameters at the start: new ones, or ``params`` if they are like those."""
-        model, seed = self.model, self.settings.seed
-        if params is None:
-            return model.init(seed)
-        check_trainable(params)
-        # To draw a large model takes longer than all else here.
-        like = model.shapes() if hasattr(model, "shapes") else model.init(seed)
-        tree.check_like(params, like)
-        return tree.ordered_like(params, like)
-
-    def _divide_work(self, start):
-        """Make the state of the training from the parameters at its start.
-
-        Wrap loss and gradient, and the optimizer, in what divides them.
-        """
-        self.loss_and_grad: LossAndGrad
-        self.flat_optimizer: FlatOptimizer
-        ops, ranks, settings = self.ops, self.ranks, self.settings
-        flat_params = ops.device.asarray(tree.flatten(start)[0])
-        pieces = pieces_of(start, settings.frozen, self.optimizer.decays)
-        if ranks.alone:
-            self.flat_optimizer = FlatOptimizer(self.optimizer, ops, pieces)
-        else:
-            self.flat_optimizer = DividedOptimizer(self.optimizer, ops, pieces, flat_params, ranks)
-        params = tree.view_as(flat_params, start)
+        start = parameters_at_start(model, params, self.settings.seed)
+        flat_params = self.ops.device.asarray(tree.flatten(start)[0])
+        optimizer.check_dtype(flat_params.dtype)
+        check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, flat_params.dtype)
+        pieces = pieces_of(start, self.settings.frozen, optimizer.decays)
+        self.flat_optimizer = optimizer_over(self.ranks, optimizer, self.ops, pieces, flat_params)
         moments = self.flat_optimizer.init(flat_params)
-        self.state = state = TrainState(flat_params, params, moments, ops, settings)
-        loss_and_grad = state.precision.over(self.model.loss_and_grad)
-        self.sharding = Sharding(ops.device, ranks.size, settings.n_shards, params)
-        if not ranks.alone:
-            self.loss_and_grad = OverRanks(loss_and_grad, state, self.sharding, self.flat_optimizer)
-        elif settings.n_shards == 1 or ops.device.asynchronous:  # a GPU computes a batch as one
-            self.loss_and_grad = WholeBatch(loss_and_grad, state)
-        else:
-            self.loss_and_grad = OverShards(loss_and_grad, state, self.sharding)
+        params = tree.view_as(flat_params, start)
+        self.state = TrainState(flat_params, params, moments, self.ops, self.settings)
+        self.params, self.flat_params = self.state.params, self.state.flat_params
+        self.last: StepInfo | None = None
+        self.watched: Any = None  # what ``fit(watch=True)`` has seen of a training
 
-    def _compose_step(self):
-        """Make the step of a training from what the work was divided into, in three forms.
-
-        ``_step`` computes it. ``_run_step`` may repeat it on a GPU from a recording, and
-        ``_try_step`` tries it again after an overflow of float16: on a CPU all three are the same
-        function. None of them is a method: it would refer to the trainer, a cycle, whose memory is
-        freed late.
-        """
-        state, settings = self.state, self.settings
+        device = self.ops.device
+        precision = self.state.precision
+        self.sharding = Sharding(device, self.ranks.size, self.settings.n_shards, params)
+        loss_and_grad = precision.over(model.loss_and_grad)
+        each_gradient = EachGradient(loss_and_grad, params, "ready" in self.loss_options.names)
+        self.loss_and_grad = loss_over(
+            self.ranks, each_gradient, self.state, self.sharding, self.flat_optimizer
+        )
+        # A step in three forms, on a CPU the same function. None of them is a method: it would
+        # refer to the trainer, a cycle, whose memory is freed late.
         self._step = partial(
             training_step,
-            state,
+            self.state,
             ops=self.ops,
             loss_and_grad=self.loss_and_grad,
             optimizer=self.flat_optimizer,
-            options=settings.of_loss,
-            clip_norm=settings.clip_norm,
+            options=self.settings.of_loss,
+            clip_norm=self.settings.clip_norm,
+            has_loss_scale=precision.has_loss_scale,
         )
-        self._run_step = self._step
+        self._run_step = self._step  # on a GPU, from a recording
         if self.ranks.alone:  # a message to another rank cannot be recorded
-            fill_up = getattr(self.model, "fill_up", lambda batch, _: batch)
-            self._run_step = self.ops.device.record(self._step, fill_up)
-        self._try_step = state.precision.over_step(self._run_step)
+            fill_up = getattr(model, "fill_up", lambda batch, _: batch)
+            self._run_step = device.record(self._step, fill_up)
+        self._try_step = precision.over_step(self._run_step)  # again after an overflow of float16
+        self.ranks.agree(lambda: facts_of(self))
+        self._guard = Guard()
 
     @property
     def n_steps(self) -> int:
@@ -296,7 +269,7 @@ class Trainer:
         save: str | Path | None = None,
         callbacks: Iterable[Callable] = (),
         progress: bool = True,
-        watch: bool | Findings = False,
+        watch: "bool | Findings" = False,
         **settings: Any,
     ) -> list[StepInfo]:
         """Make one step for each batch; validate, save and stop on the way.
@@ -348,21 +321,31 @@ class Trainer:
         if validate is not None and not callable(validate):
             validate = list(validate)
         of_loop = settings_from(LoopSettings, settings, "fit", ARGUMENTS_OF_FIT)
-        loop = Loop(self, of_loop, evaluation_of(self, validate, of_loop.monitor), save)
+        evaluate = evaluation_of(self, validate, of_loop.monitor)
+        loop = Loop(self, of_loop, save, Actions(save=self.save, validate=evaluate))
         n_batches = operator.length_hint(batches) or None  # 0 if it is not known
-        is_examined = isinstance(watch, Findings)  # which may be empty
-        if watch or is_examined:
+        if watch or isinstance(watch, list):  # what ``diagnose`` returns, which may be empty
+            from npformer.diagnosis.watch import Watch
+
+            known = watch if isinstance(watch, list) else None
             held_out = () if validate is None or callable(validate) else validate
-            watcher = Watch(self, loop.write, watch if is_examined else None, held_out)
+            watcher = Watch(self, loop.write, known, held_out)
             self.watched = watcher.watched
             batches = watcher.of(batches)
             callbacks = [*checked_callbacks(callbacks), watcher]
         return loop.run(
-            batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches
+            batches,
+            n_steps,
+            callbacks=callbacks,
+            progress=progress,
+            n_batches=n_batches,
+            minutes=of_loop.minutes,
         )
 
-    def diagnose(self, *batch: Any, **options: Any) -> Findings:
+    def diagnose(self, *batch: Any, **options: Any) -> "Findings":
         """Look for mistakes, with this batch; the options are those of ``npformer.diagnose``."""
+        from npformer.diagnosis import diagnose
+
         return diagnose(self.model, self.params, batch, trainer=self, **options)
 
     def report(self, path: str | Path | None = None) -> str:
@@ -392,23 +375,17 @@ class Trainer:
         >>> calls[-1].operation, calls[-1].by
         ('adam_update', 'kernel')
         """
-        check_batches([batch])
-        self._rehearse(batch)  # may compile kernels
-        runs = [self._rehearse(batch) for _ in range(EXPLAINED)]
-        return min(runs, key=lambda calls: sum(call.seconds for call in calls))
+        from npformer.diagnosis.operations import operations_of_step
 
-    def _rehearse(self, batch):
-        """The operations of a step, which is undone."""
-        with self._guard(changing=True):
+        return operations_of_step(self, batch)
+
+    @contextmanager
+    def rehearsal(self, batch):
+        """Give a function that computes a step on this batch, of which nothing is left then."""
+        check_batches([batch])
+        with self._guard(changing=True), self.state.restored():
             numbers = self._numbers(count_of(self.model, batch))
-            before = [x.copy() for x in self.state.arrays]
-            try:
-                with explain() as calls:
-                    self._step([batch], self.state.key, numbers)
-            finally:
-                for x, old in zip(self.state.arrays, before, strict=True):
-                    x[...] = old
-        return calls
+            yield partial(self._step, [batch], self.state.key, numbers)
 
     def save(self, path: str | Path, info: dict | None = None, arrays: dict | None = None) -> None:
         """Save everything that is needed to resume the training bit for bit, in one file.
@@ -500,12 +477,37 @@ def check_model(model, settings):
         if not callable(getattr(model, method, None)):
             expected = "expected the methods in help(Trainer)"
             raise TypeError(f"the model {kind} has no {method}(), {expected}")
-    parameters = inspect.signature(model.loss_and_grad).parameters
-    if any(each.kind == each.VAR_KEYWORD for each in parameters.values()):
-        return
+    options = loss_options(model)
     for name, value in settings.of_loss.items():
-        if name not in parameters:
+        if name not in options.names and not options.takes_others:
             raise UserError(f"{name}={value}, but the loss of {kind} has none: leave it out")
+
+
+def parameters_at_start(model, params, seed):
+    """New parameters, or ``params`` if they are like those."""
+    if params is None:
+        return model.init(seed)
+    check_trainable(params)
+    # To draw a large model takes longer than all else here.
+    like = model.shapes() if hasattr(model, "shapes") else model.init(seed)
+    tree.check_like(params, like)
+    return tree.ordered_like(params, like)
+
+
+def optimizer_over(ranks, optimizer, ops, pieces, flat_params):
+    """What updates the flat parameters; of several ranks, each updates some of them."""
+    if ranks.alone:
+        return FlatOptimizer(optimizer, ops, pieces)
+    return DividedOptimizer(optimizer, ops, pieces, flat_params, ranks)
+
+
+def loss_over(ranks, each_gradient, state, sharding, optimizer):
+    """What computes a batch of a step: as a whole, over shards, or over ranks."""
+    if not ranks.alone:
+        return OverRanks(each_gradient, state, sharding, optimizer)
+    if sharding.n_shards == 1 or sharding.device.asynchronous:  # a GPU computes a batch as one
+        return WholeBatch(each_gradient, state)
+    return OverShards(each_gradient, state, sharding)
 
 
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):

@@ -175,7 +175,7 @@ def test_it_learns_and_writes_what_it_learned(tmp_path, path):
     run = start(tmp_path, path, **recipe, model=SMALL | {"d_model": 32})
     before = run.evaluate()["bits_per_character"]
     run.train(progress=False)
-    assert run.validations[-1]["bits_per_character"] < before / 2
+    assert run.loop.validations[-1]["bits_per_character"] < before / 2
     shown = []
     written = Writer.load(tmp_path).write("a ", n_tokens=40, temperature=0.5, show=shown.append)
     assert "".join(shown) == written and len(written) == 40  # beyond the context of 16, too

@@ -570,7 +570,7 @@ def test_the_result_is_the_mean_of_the_chosen_snapshots(tmp_path, start, average
     for step, bleu in {2: 1.0, 4: 5.0, 6: 2.0, 8: 4.0, 10: 3.0}.items():
         run.trainer.state.n_steps = step
         run.trainer.flat_params += step**2
-        record = run.validate()
+        record = run.loop.validate()
         record["val_bleu"] = bleu
         parameters[step] = run.trainer.flat_params.copy()
     assert run.finish()["averaged"] == chosen
@@ -583,7 +583,7 @@ def test_what_is_older_than_a_third_of_the_training_is_not_averaged(start):
     run = start(n_average=5)
     for step in (2, 4, 6, 8, 10):
         run.trainer.state.n_steps = step
-        run.validate()
+        run.loop.validate()
     assert run.finish()["averaged"] == [8, 10]
     run.trainer.state.n_steps = 16
     assert run.finish()["averaged"] == [10]
@@ -643,7 +643,7 @@ def test_it_stops_when_validations_get_no_better(start, monkeypatch):
 
 def test_validation_measures_the_loss_of_all_tokens_and_greedy_bleu(start):
     run = start()
-    record = run.validate()
+    record = run.loop.validate()
     sources, targets = zip(*sentence_pairs(6, seed=2), strict=True)
     subwords = run.translator.source
     total = 0.0

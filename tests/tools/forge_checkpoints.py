@@ -106,7 +106,7 @@ def translation_run(folder):
     run.trainer.state.n_logged = 3
     run.trainer.state.n_steps = 2
     run.place = Place(0, 0, 2)
-    run.save()
+    run.loop.save()
     (folder / "out" / "last.safetensors").rename(folder / "run.safetensors")
     run.translator.save(folder / "translator.safetensors", {"note": 1})
     return run

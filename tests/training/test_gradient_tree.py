@@ -15,12 +15,12 @@ from programs import in_threads
 from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
+from npformer.models.batch import EachGradient
 from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import share_of
 from npformer.runtime.sums import subtrees, tree_sum
 from npformer.training.shards import GradientTree, slots_of
-from npformer.training.step import WholeBatch
 from npformer.tree import count, leaves, view_as
 
 LIKE = {"a": {"weight": np.empty((2, 3)), "bias": np.empty(3)}, "b": np.empty(())}
@@ -154,9 +154,9 @@ def taken(results, *early):
         return results
 
     paths = []
-    whole = WholeBatch(loss_and_grad, SimpleNamespace(grads=LIKE))
+    each_gradient = EachGradient(loss_and_grad, LIKE, knows_ready=True)
     take = lambda path, grad: paths.append(path)
-    assert whole(LIKE, (), 0, {}, take=take) == results[0]
+    assert each_gradient(take, LIKE, (), 0, {}) == results[0]
     return paths
 
 

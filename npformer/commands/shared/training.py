@@ -109,7 +109,7 @@ class TextTraining(Watching):
         if run.ranks.size > 1:
             say(f"{run.ranks}")
         self.prepare(run.trainer, run.next_batch, n_steps)
-        watching = [Watch(run.trainer, run.write)] if self.diagnose else []
+        watching = [Watch(run.trainer, run.loop.write)] if self.diagnose else []
         note = "stopping and saving after this step or validation; a second signal saves nothing"
         with StopSignals(note if run.ranks.is_first else "") as stop:
             run.train([stop, *watching], progress=not self.quiet, **limits)
