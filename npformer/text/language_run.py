@@ -14,9 +14,9 @@ from npformer.text.settings import LanguageSettings
 from npformer.text.writer import Writer, model_in
 from npformer.tokens.subwords import learned_by_first
 from npformer.tokens.tokenizers import Characters, Pieces
-from npformer.training.loop import LoopSettings
 from npformer.training.optimizers import Adam
 from npformer.training.schedules import warmup_cosine
+from npformer.training.settings import LoopSettings
 
 SAMPLED = (0, 100, 1000)  # steps after which the model writes something; also at the end
 

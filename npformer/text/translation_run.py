@@ -20,11 +20,11 @@ from npformer.text.snapshots import SNAPSHOTS, Snapshots, last_whole
 from npformer.text.translator import Translator, check_subwords
 from npformer.tokens.subwords import learned_by_first
 from npformer.training import average
-from npformer.training.checkpoint import check_facts
-from npformer.training.loop import LoopSettings
+from npformer.training.checkpoint import checked_facts
 from npformer.training.optimizers import Adam
 from npformer.training.precision import check_precision
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
+from npformer.training.settings import LoopSettings
 
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
@@ -248,7 +248,7 @@ def _check_progress(info):
         )
     for name, value in zip(Place._fields, place, strict=True):
         check_int(name, value, at_least=0, at_most=LARGEST)
-    check_facts(info)
+    checked_facts(info)
     for record in info["validations"]:
         check_number("val_bleu", record.get("val_bleu"))
 

@@ -6,10 +6,9 @@ from npformer.runtime.interrupts import StopSignals
 from npformer.training.averaging import ParameterAverage, average
 from npformer.training.compiling import compile_kernels
 from npformer.training.guard import NonFiniteError
-from npformer.training.loop import LoopSettings
 from npformer.training.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, clip_by_global_norm
 from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
-from npformer.training.settings import TrainingSettings
+from npformer.training.settings import LoopSettings, TrainingSettings
 from npformer.training.trainer import StepInfo, Trainer
 
 __all__ = [

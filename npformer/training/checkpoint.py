@@ -18,6 +18,7 @@ SETTINGS = "seed", "label_smoothing", "consistency", "clip_norm", "frozen"
 # What older checkpoints, which do not have these settings, were computed with.
 ADDED_LATER = {"consistency": 0.0, "frozen": []}
 ADDED_TO_OPTIMIZERS = {"AdamW": {"decay_all": True}}
+FACTS_ADDED_LATER = {"n_logged": 0, "validations": []}
 
 
 def settings_of(trainer):
@@ -36,39 +37,42 @@ def contents_of(trainer):
     return arrays, info | trainer.state.facts
 
 
-def checked_arrays(arrays, info, trainer):
-    """The parameters and the moments of a checkpoint, by their names, if all of it fits a trainer.
+def checked_contents(arrays, info, trainer):
+    """What ``TrainState.set`` takes of a checkpoint, if all of it fits a trainer.
 
-    The error names the first thing that is missing, malformed or different.
+    These are the parameters and the moments by their names, and the facts. The error names the
+    first thing that is missing, malformed or different.
     """
     defaults = {f.name: f.default for f in fields(trainer.model) if f.default is not MISSING}
     _check_settings("model", info.get("model", {}), describe(trainer.model), as_json(defaults))
     _check_settings("trainer", info.get("trainer", {}), settings_of(trainer), ADDED_LATER)
-    check_facts(info)
+    facts = checked_facts(info)
     params = tree.leaves_under(arrays, "params")
     moments = tree.leaves_under(arrays, "optimizer")
     tree.check_like(params, dict(tree.leaves(trainer.params)))
     # The moments in a file are whole, also if this process has a part of them.
     tree.check_like(moments, dict.fromkeys(trainer.state.moments, trainer.flat_params))
-    return params, moments
+    return params, moments, facts
 
 
-def check_facts(info):
-    """Check what ``TrainState.set`` takes of ``info``."""
-    check_int("n_steps", info.get("n_steps"), at_least=0, at_most=LARGEST)
-    check_int("n_logged", info.get("n_logged", 0), at_least=0, at_most=LARGEST)
-    validations = info.get("validations", [])
+def checked_facts(info):
+    """The facts in ``info`` that are ``TrainState.facts``, with those that older files lack."""
+    facts = FACTS_ADDED_LATER | info
+    check_int("n_steps", facts.get("n_steps"), at_least=0, at_most=LARGEST)
+    check_int("n_logged", facts["n_logged"], at_least=0, at_most=LARGEST)
+    validations = facts["validations"]
     if not isinstance(validations, list):
         raise TypeError(f"validations={validations!r:.60}, expected a list")
     for record in validations:
         if not isinstance(record, dict):
             raise TypeError(f"a validation is {record!r:.60}, expected a dict")
         check_int("the step of a validation", record.get("step"), at_least=0, at_most=LARGEST)
-    loss_scale = info.get("loss_scale", [1.0, 0])
+    loss_scale = facts.get("loss_scale", [1.0, 0])
     if not isinstance(loss_scale, list) or len(loss_scale) != 2:
         raise UserError(f"loss_scale={loss_scale!r:.60}, expected a scale and a number of steps")
     OPTIONS["loss_scale"].check("loss_scale[0]", loss_scale[0])
     check_int("loss_scale[1]", loss_scale[1], at_least=0)
+    return facts
 
 
 def _check_settings(owner, settings, expected, defaults):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,18 +14,20 @@ from npformer.models import EncoderDecoder, LanguageModel
 from npformer.operations.host import HOST
 from npformer.progress import compiling_bar
 from npformer.training.optimizers import Adam
+from npformer.training.settings import TrainingKeywords, TrainingSettings, with_fields_of
 from npformer.training.trainer import Trainer
 
 ONE_LAYER = {"n_layers": 1, "share_layers": None}  # settings of a model, as far as it has them
 
 
+@with_fields_of(TrainingSettings)
 def compile_kernels(
     model: Any,
     *batch: Any,
     optimizer: Any = None,
     progress: bool = True,
     backend: Any = "auto",
-    **settings: Any,
+    **settings: Unpack[TrainingKeywords],
 ) -> int:
     """Compile the kernels of a training step, in as many processes as there are cores.
 
@@ -45,8 +47,8 @@ def compile_kernels(
         Show how many kernels are left.
     backend : str or backend
         As of ``Trainer``. Only kernels of the CPU are compiled ahead.
-    **settings
-        The fields of ``TrainingSettings``, such as ``label_smoothing``.
+    seed, label_smoothing, consistency, clip_norm, frozen, precision, n_shards
+        As the fields of ``TrainingSettings``.
 
     Returns
     -------

@@ -15,13 +15,13 @@ from npformer.training.precision import LossScale, Precision
 class TrainState:
     """The parameters, the optimizer's moments, the number of steps, and the loss scale."""
 
-    def __init__(self, flat_params, params, moments, ops, settings):
+    def __init__(self, flat_params, like, moments, ops, settings):
         self.asarray = ops.device.asarray
         self.flat_params = flat_params  # (n,), updated in place
-        self.params = tree.fixed(params)  # views into it
+        self.params = tree.fixed(tree.view_as(flat_params, like))  # views into it
         self.moments = moments  # arrays of the optimizer, or the part of them that this rank has
         self.flat_grads = np.zeros_like(flat_params)  # (n,), the gradient of the last step
-        self.grads = tree.view_as(self.flat_grads, params)  # views into it
+        self.grads = tree.view_as(self.flat_grads, like)  # views into it
         self.precision = Precision(settings.precision, ops, flat_params, self.params)
         self.seed = settings.seed
         self.n_steps = 0  # that are done
@@ -67,8 +67,8 @@ class TrainState:
         for name, x in self.moments.items():
             x[...] = self.asarray(moments[name])
         self.n_steps = facts["n_steps"]
-        self.n_logged = facts.get("n_logged", 0)  # older files have no log
-        self.validations = list(facts.get("validations", []))
+        self.n_logged = facts["n_logged"]
+        self.validations = list(facts["validations"])
         if self.precision.has_loss_scale and "loss_scale" in facts:
             self.precision.loss_scale = LossScale(*facts["loss_scale"])
 
@@ -120,7 +120,8 @@ class FlatOptimizer:
 class Piece(NamedTuple):
     """Neighbouring parameters with the same settings; of several ranks, those of one rank.
 
-    All parameters have moments, the frozen ones, too: so a checkpoint has them whatever is frozen.
+    Frozen parameters have moments, too, which stay 0: all arrays of a training, and of its
+    checkpoint, have the places of the flat parameters.
     """
 
     place: slice  # in the flat arrays

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Annotated, Literal
 
 import numpy as np
 
@@ -20,49 +19,13 @@ from npformer.files.paths import check_path
 from npformer.models import describe
 from npformer.models.batch import check_batches, mean_loss
 from npformer.operations.explain import Listing
-from npformer.operations.options import ABOVE_0, Count, check_fields, check_option
+from npformer.operations.options import ABOVE_0, check_option
 from npformer.progress import progress_bar, say
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.guard import NonFiniteError
 
 LOG = "log.jsonl"
 END = object()  # of the batches
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopSettings:
-    """When ``Trainer.fit`` validates, saves and ends.
-
-    Parameters
-    ----------
-    every : int, optional
-        Validate after each ``every`` steps, and at the end, unless a callback ends the training.
-    save_every : int
-        Save the last checkpoint after each ``save_every`` steps, before each validation, at the
-        end, and in one process also if an error or Ctrl-C ends the training.
-    patience : int, optional
-        End after this number of validations without a better result.
-    monitor : str
-        The result that decides which validation is the best.
-    mode : "min" or "max"
-        Whether a lower or a higher result is better.
-    keep : "best and last" or "last"
-        The checkpoints.
-    minutes : float, optional
-        End so early that the last validation is over in this time. (How long one takes is known
-        from those before; if there was none in the first half of the time, one is made then.)
-    """
-
-    every: Count | None = None
-    save_every: Count = 100
-    patience: Count | None = None
-    monitor: str = "val_loss"
-    mode: Literal["min", "max"] = "min"
-    keep: Literal["best and last", "last"] = "best and last"
-    minutes: Annotated[float, ABOVE_0] | None = None
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 class History(Listing, list):

@@ -1,11 +1,19 @@
-"""The settings of a training, except the model, the optimizer and the data."""
+"""The settings of a training and of its loop, except the model, the optimizer and the data.
 
-from collections.abc import Iterable
+The fields of each record are keywords of a function, for which a ``TypedDict`` has them, too: so
+type checkers and editors know them. Types stand in both, defaults and what they mean in the record.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from inspect import signature
+from typing import Annotated, Literal, TypedDict, TypeVar, get_type_hints
 
 from npformer.checks import check_paths
 from npformer.operations.host import PrecisionName
-from npformer.operations.options import FRACTION, check_fields
+from npformer.operations.options import ABOVE_0, FRACTION, Count, check_fields
+
+F = TypeVar("F", bound=Callable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +83,78 @@ class TrainingSettings:
         """The options of the model's ``loss_and_grad`` that are not 0."""
         options = {"label_smoothing": self.label_smoothing, "consistency": self.consistency}
         return {name: value for name, value in options.items() if value}
+
+
+class TrainingKeywords(TypedDict, total=False):
+    """The fields of ``TrainingSettings``."""
+
+    seed: int
+    label_smoothing: float
+    consistency: float
+    clip_norm: float | None
+    frozen: Iterable[str]
+    precision: PrecisionName
+    n_shards: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """When ``Trainer.fit`` validates, saves and ends.
+
+    Parameters
+    ----------
+    every : int, optional
+        Validate after each ``every`` steps, and at the end, unless a callback ends the training.
+    save_every : int
+        Save the last checkpoint after each ``save_every`` steps, before each validation, at the
+        end, and in one process also if an error or Ctrl-C ends the training.
+    patience : int, optional
+        End after this number of validations without a better result.
+    monitor : str
+        The result that decides which validation is the best.
+    mode : "min" or "max"
+        Whether a lower or a higher result is better.
+    keep : "best and last" or "last"
+        The checkpoints.
+    minutes : float, optional
+        End so early that the last validation is over in this time. (How long one takes is known
+        from those before; if there was none in the first half of the time, one is made then.)
+    """
+
+    every: Count | None = None
+    save_every: Count = 100
+    patience: Count | None = None
+    monitor: str = "val_loss"
+    mode: Literal["min", "max"] = "min"
+    keep: Literal["best and last", "last"] = "best and last"
+    minutes: Annotated[float, ABOVE_0] | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+class LoopKeywords(TypedDict, total=False):
+    """The fields of ``LoopSettings``."""
+
+    every: Count | None
+    save_every: Count
+    patience: Count | None
+    monitor: str
+    mode: Literal["min", "max"]
+    keep: Literal["best and last", "last"]
+    minutes: Annotated[float, ABOVE_0] | None
+
+
+def with_fields_of(record: type) -> Callable[[F], F]:
+    """Decorate a function whose ``**settings`` are the fields of a record: ``help`` lists them."""
+    types = get_type_hints(record)  # without the ranges of the options
+
+    def decorated(function):
+        own = signature(function)
+        *parameters, _ = own.parameters.values()
+        for name, parameter in signature(record).parameters.items():
+            parameters.append(parameter.replace(annotation=types[name]))
+        function.__signature__ = own.replace(parameters=parameters)
+        return function
+
+    return decorated

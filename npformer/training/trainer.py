@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -29,13 +29,19 @@ from npformer.operations.options import check_instance, settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.ranks import Ranks, checked_ranks, world
-from npformer.training.checkpoint import checked_arrays, contents_of
+from npformer.training.checkpoint import checked_contents, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite
-from npformer.training.loop import Actions, Loop, LoopSettings, checked_callbacks, evaluation_of
+from npformer.training.loop import Actions, Loop, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks, facts_of, facts_of_step
-from npformer.training.settings import TrainingSettings
+from npformer.training.settings import (
+    LoopKeywords,
+    LoopSettings,
+    TrainingKeywords,
+    TrainingSettings,
+    with_fields_of,
+)
 from npformer.training.shards import OverShards, Sharding
 from npformer.training.step import Numbers, WholeBatch, training_step
 
@@ -97,9 +103,8 @@ class Trainer:
         of a batch are divided among the ranks. They make the same steps, bit for bit, as one
         process with as many shards (``docs/guides/same-bits.md``). Only rank 0 writes checkpoints.
         One thread calls the methods.
-    **settings
-        The fields of ``TrainingSettings``: ``seed``, ``label_smoothing``, ``consistency``,
-        ``clip_norm``, ``frozen``, ``precision`` and ``n_shards``.
+    seed, label_smoothing, consistency, clip_norm, frozen, precision, n_shards
+        As the fields of ``TrainingSettings``.
 
     Attributes
     ----------
@@ -128,6 +133,7 @@ class Trainer:
     True
     """
 
+    @with_fields_of(TrainingSettings)
     def __init__(
         self,
         model: Any,
@@ -136,18 +142,18 @@ class Trainer:
         params: dict | None = None,
         backend: AnyBackend = "auto",
         ranks: Ranks | None = None,
-        **settings: Any,
+        **settings: Unpack[TrainingKeywords],
     ) -> None:
         self.settings = settings_from(TrainingSettings, settings, "a training")
         if not isinstance(optimizer, Optimizer):
             expected = "an optimizer such as Adam(lr=0.001)"
             raise TypeError(f"optimizer={optimizer!r}, expected {expected}")
-        check_model(model, self.settings)
+        self.loss_options = checked_options(model, self.settings)
         self.model, self.optimizer = model, optimizer
-        self.loss_options = loss_options(model)
         self.ranks = checked_ranks(ranks)
         self.ops = get_backend(backend, params)
 
+        # What a step changes, and what updates it.
         start = parameters_at_start(model, params, self.settings.seed)
         flat_params = self.ops.device.asarray(tree.flatten(start)[0])
         optimizer.check_dtype(flat_params.dtype)
@@ -155,21 +161,25 @@ class Trainer:
         pieces = pieces_of(start, self.settings.frozen, optimizer.decays)
         self.flat_optimizer = optimizer_over(self.ranks, optimizer, self.ops, pieces, flat_params)
         moments = self.flat_optimizer.init(flat_params)
-        params = tree.view_as(flat_params, start)
-        self.state = TrainState(flat_params, params, moments, self.ops, self.settings)
+        self.state = TrainState(flat_params, start, moments, self.ops, self.settings)
         self.params, self.flat_params = self.state.params, self.state.flat_params
         self.last: StepInfo | None = None
         self.watched: Any = None  # what ``fit(watch=True)`` has seen of a training
 
+        # What computes a batch.
         device = self.ops.device
         precision = self.state.precision
-        self.sharding = Sharding(device, self.ranks.size, self.settings.n_shards, params)
-        loss_and_grad = precision.over(model.loss_and_grad)
-        each_gradient = EachGradient(loss_and_grad, params, "ready" in self.loss_options.names)
+        self.sharding = Sharding(device, self.ranks.size, self.settings.n_shards, self.params)
+        each_gradient = EachGradient(
+            precision.over(model.loss_and_grad),
+            self.params,
+            knows_ready="ready" in self.loss_options.names,
+        )
         self.loss_and_grad = loss_over(
             self.ranks, each_gradient, self.state, self.sharding, self.flat_optimizer
         )
-        # A step in three forms, on a CPU the same function. None of them is a method: it would
+
+        # The step in three forms, on a CPU the same function. None of them is a method: it would
         # refer to the trainer, a cycle, whose memory is freed late.
         self._step = partial(
             training_step,
@@ -186,6 +196,7 @@ class Trainer:
             fill_up = getattr(model, "fill_up", lambda batch, _: batch)
             self._run_step = device.record(self._step, fill_up)
         self._try_step = precision.over_step(self._run_step)  # again after an overflow of float16
+
         self.ranks.agree(lambda: facts_of(self))
         self._guard = Guard()
 
@@ -260,6 +271,7 @@ class Trainer:
         lr = self.optimizer.learning_rate(step, self.flat_params.dtype)
         return Numbers(max(n_targets, 1), self.state.precision.loss_scale.value, lr, step)
 
+    @with_fields_of(LoopSettings)
     def fit(
         self,
         batches: Iterable[tuple],
@@ -270,7 +282,7 @@ class Trainer:
         callbacks: Iterable[Callable] = (),
         progress: bool = True,
         watch: "bool | Findings" = False,
-        **settings: Any,
+        **settings: Unpack[LoopKeywords],
     ) -> list[StepInfo]:
         """Make one step for each batch; validate, save and stop on the way.
 
@@ -298,9 +310,8 @@ class Trainer:
         watch : bool, or the result of ``diagnose``
             Examine the first batch, unless it was examined, and look at each step; warn of signs of
             a mistake, each once, also in the log.
-        **settings
-            The fields of ``LoopSettings``: ``every``, ``patience``, ``monitor``, ``mode``,
-            ``save_every``, ``keep`` and ``minutes``.
+        every, save_every, patience, monitor, mode, keep, minutes
+            As the fields of ``LoopSettings``.
 
         Returns
         -------
@@ -443,13 +454,13 @@ class Trainer:
         """Do the same as ``load``, with what ``load_checkpoint`` has returned for this path."""
         describe(self.model)  # raises if the model cannot be saved, which is no fault of the file
         with refusing(path, "make the trainer with the file's settings, or try another file"):
-            params, moments = checked_arrays(arrays, info, self)
+            params, moments, facts = checked_contents(arrays, info, self)
         self.ranks.agree(
             lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": digest(arrays.values())}}
         )
         with self._guard(changing=True):
             own = {name: self.flat_optimizer.own(x) for name, x in moments.items()}
-            self.state.set(params, own, info)
+            self.state.set(params, own, facts)
             self.state.files = {Path(path).resolve()}
             self.last = None
 
@@ -469,8 +480,8 @@ class Trainer:
         return f"<Trainer of {article} {kind}, {n_params:,} parameters, after {n_steps:,} steps>"
 
 
-def check_model(model, settings):
-    """Raise unless a model has a trainer's methods, and its loss the options that are set."""
+def checked_options(model, settings):
+    """The ``LossOptions`` of a model that has a trainer's methods, and the options that are set."""
     check_no_class("model", model)
     kind = type(model).__name__
     for method in ("init", "loss_and_grad", "count"):
@@ -481,6 +492,7 @@ def check_model(model, settings):
     for name, value in settings.of_loss.items():
         if name not in options.names and not options.takes_others:
             raise UserError(f"{name}={value}, but the loss of {kind} has none: leave it out")
+    return options
 
 
 def parameters_at_start(model, params, seed):

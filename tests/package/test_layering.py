@@ -83,20 +83,40 @@ def test_the_device_of_the_gpu_has_the_methods_of_the_host():
     assert names == {name for name, value in vars(Host).items() if isfunction(value)} - of_python
 
 
-def test_a_misspelled_operation_is_an_error_of_types(tmp_path):
+MISSPELLED = """
+import npformer as nf
+model = nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
+trainer = nf.Trainer(model, nf.Adam(lr=0.1, betaz=(0.9, 0.98)), clip_nrm=1.0)
+trainer.fit([], every="10")
+nf.compile_kernels(model, label_smooth=0.1)
+"""
+TYPES = [
+    '"betaz" for "Adam"',
+    '"clip_nrm" for "Trainer"',
+    '"every" to "fit" of "Trainer" has incompatible type "str"',
+    '"label_smooth" for "compile_kernels"',
+]
+
+
+def test_a_misspelled_operation_or_setting_is_an_error_of_types(tmp_path):
     code = "def layer(ops: Ops, x: Array) -> None:\n    ops.{}(x, x)\n"
     imports = "from npformer.arrays import Array\nfrom npformer.reference import Ops\n"
     paths = [tmp_path / f"{name}.py" for name in ("linear", "linaer")]
     for path in paths:
         path.write_text(imports + code.format(path.stem))
+    settings = tmp_path / "settings.py"
+    settings.write_text(MISSPELLED)
     user = Path(__file__).with_name("typed_program.py")
     # What NumPy's arrays hold has to be written before NumPy 2.3.
     options = ["--allow-any-generics"] if np.lib.NumpyVersion(np.__version__) < "2.3.0" else []
     # a cache that is not that of make lint
     options += ["--strict", "--follow-imports=silent", "--cache-dir=.mypy_cache/strict"]
-    shown = python("-m", "mypy", *options, *paths, user, code=1, cwd=PACKAGE.parent).stdout
+    shown = python(
+        "-m", "mypy", *options, *paths, settings, user, code=1, cwd=PACKAGE.parent
+    ).stdout
     assert '"Ops" has no attribute "linaer"' in shown
-    assert "Found 1 error in 1 file (checked 3 source files)" in shown
+    assert [text for text in TYPES if text not in shown] == []
+    assert "Found 5 errors in 2 files (checked 4 source files)" in shown
 
 
 def test_a_program_with_a_model_of_its_own_runs(tmp_path):

@@ -189,7 +189,7 @@ def test_settings_become_what_a_checkpoint_holds(tmp_path, path):
     settings = LanguageSettings(text=path, held_out=path, model=model)
     assert (settings.text, settings.held_out) == (str(path), str(path))
     assert settings.model["rotary"]["base"] == 500 and type(settings.model["d_ff"]) is int
-    start(tmp_path, path, model=model).save()
+    start(tmp_path, path, model=model).loop.save()
     assert LanguageRun.resume(tmp_path, {"model": SMALL}).trainer.model.rotary == Rotary(base=500.0)
 
 

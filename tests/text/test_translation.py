@@ -25,6 +25,7 @@ from npformer.text.translator import EXTRA_LEN
 from npformer.tokens import Subwords
 from npformer.tokens.marks import mark
 from npformer.training import CheckpointError, load_checkpoint, save_checkpoint
+from npformer.training.loop import Loop
 from tests.tools.forgery import rewrite
 
 pytest.importorskip("sentencepiece")
@@ -419,7 +420,7 @@ def not_resumed(out, message, changes=None, error=ValueError):
 def folders(tmp_path_factory, data):
     """The folders of one training: before its first step, after its last one, and at its end."""
     folders = tmp_path_factory.mktemp("runs")
-    begin(folders / "new", data=data).save()
+    begin(folders / "new", data=data).loop.save()
     shutil.copytree(folders / "new", folders / "trained")
     go_on(folders / "trained")
     shutil.copytree(folders / "trained", folders / "whole")
@@ -471,20 +472,23 @@ def test_crashes_at_any_step_leave_no_trace(tmp_path, start, changes):
     assert_same(run_to_its_end(run), expected)
 
 
-@pytest.mark.parametrize("method", ["evaluate", "save"], ids=["in it", "after it"])
+@pytest.mark.parametrize(
+    ("kind", "method"), [(TranslationRun, "evaluate"), (Loop, "save")], ids=["in it", "after it"]
+)
 def test_a_crash_in_a_validation_or_right_after_it_leaves_no_trace(
-    tmp_path, start, undisturbed, monkeypatch, method
+    tmp_path, start, undisturbed, monkeypatch, kind, method
 ):
-    whole_method = getattr(TranslationRun, method)
+    whole_method = getattr(kind, method)
 
     def crash_at_6(self, *arguments):
-        is_validated = self.validations and self.validations[-1]["step"] == 6
+        validations = self.trainer.state.validations
+        is_validated = validations and validations[-1]["step"] == 6
         if self.trainer.n_steps == 6 and (method == "evaluate" or is_validated):
             raise Crash
         return whole_method(self, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(TranslationRun, method, crash_at_6)
+        patch.setattr(kind, method, crash_at_6)
         trained_further(start())
     assert load_checkpoint(tmp_path / LAST)[1]["n_steps"] == 6
     assert_same(run_to_its_end(TranslationRun.resume(tmp_path)), undisturbed)
@@ -525,7 +529,7 @@ def test_the_number_of_steps_may_grow(tmp_path, start):
 
 
 def test_the_length_of_a_cosine_cannot_change(tmp_path, start):
-    start(schedule="cosine").save()
+    start(schedule="cosine").loop.save()
     begun = "steps=11, but .*last.safetensors was begun with 10"
     not_resumed(tmp_path, begun, {"steps": 11})
 
@@ -707,7 +711,7 @@ def test_a_checkpoint_with_progress_that_cannot_be_is_refused(new, message, fact
 
 
 def test_subwords_of_another_padding_are_refused_when_resumed(tmp_path, start, monkeypatch):
-    start(vocab="separate").save()
+    start(vocab="separate").loop.save()
     subwords = Translator.subwords_in(load_checkpoint(tmp_path / LAST)[0])
     monkeypatch.setattr(Translator, "subwords_in", lambda arrays: subwords)
     message = "last.safetensors: .*pad_id.*(0.*4|4.*0)"

@@ -1,7 +1,7 @@
 """What a ``Trainer`` refuses, and what it takes in any order or type."""
 
 import operator
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +12,12 @@ from trainings import MODEL, each_copy, make, reversed_order
 
 from npformer import SGD, Adam, AdamW, Trainer, Transformer, tree
 from npformer.training.checkpoint import contents_of
+from npformer.training.settings import (
+    LoopKeywords,
+    LoopSettings,
+    TrainingKeywords,
+    TrainingSettings,
+)
 
 SRC = np.array([[3, 4, 5]])
 TGT = np.array([[1, 3, 4, 2]])
@@ -47,6 +53,14 @@ def test_parameters_in_another_order_are_the_same_parameters(trainer, tmp_path):
     again = saved_and_loaded(tmp_path, other, make())
     for each in (other, again):
         assert_array_equal(each.state.arrays, trainer.state.arrays)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "record"),
+    [(TrainingKeywords, TrainingSettings), (LoopKeywords, LoopSettings)],
+)
+def test_the_keywords_that_type_checkers_know_are_the_settings(keywords, record):
+    assert keywords.__annotations__ == {field.name: field.type for field in fields(record)}
 
 
 def test_no_batches_are_refused_and_nothing_moves(trainer, unchanged):
