@@ -26,9 +26,8 @@ def generate(request, params, choose, backend, on_step=None, decoder=None):
         return np.empty((0, 0), np.int64)
     longest = int(request.limits.max())
     if decoder is None:
-        decoder = request.model.decoder(
-            params, request.sources, max_rows=n_rows, max_len=longest, backend=backend
-        )
+        sizes = {"max_rows": n_rows, "max_len": longest}
+        decoder = request.model.decoder(params, request.sources, **sizes, backend=backend)
     else:
         decoder.begin(request.sources)
 

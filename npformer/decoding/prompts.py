@@ -54,16 +54,7 @@ class Prompts(NamedTuple):
             ids, lengths = _in_list(prompts, model)
         else:
             ids, lengths = _in_array(prompts, model)
-        for i, n in enumerate(lengths):
-            if n == 0:
-                advice = "begin it with a token that begins texts"
-                raise UserError(f"prompt {i} is empty, expected one or more tokens: {advice}")
-            if n > model.max_len and not slide:
-                limit = f"at most max_len={model.max_len} of the model"
-                limit += f": give its last {model.max_len}"
-                if slide is not None:
-                    limit += ", or slide=True"
-                raise UserError(f"prompt {i} has {n} tokens, expected {limit}")
+        _check_lengths(lengths, model, slide)
         return cls(ids, lengths, bool(slide))
 
     def latest(self, n: int) -> "Prompts":
@@ -79,6 +70,20 @@ class Prompts(NamedTuple):
     def last_tokens(self) -> Array:
         """The last token of each prompt (B,)."""
         return self.ids[np.arange(len(self.ids)), self.lengths - 1]
+
+
+def _check_lengths(lengths, model, slide):
+    """Check that no prompt is empty, and, unless texts slide, that the context holds each."""
+    for i, n in enumerate(lengths):
+        if n == 0:
+            advice = "begin it with a token that begins texts"
+            raise UserError(f"prompt {i} is empty, expected one or more tokens: {advice}")
+        if n > model.max_len and not slide:
+            limit = f"at most max_len={model.max_len} of the model"
+            limit += f": give its last {model.max_len}"
+            if slide is not None:
+                limit += ", or slide=True"
+            raise UserError(f"prompt {i} has {n} tokens, expected {limit}")
 
 
 def _in_list(texts, model):

@@ -142,11 +142,12 @@ tolerance 1e-13): at [0] the backward gives 1.8101675 and the complex step -1.81
     gradients = _gradients(f_backward, dy, args, names)
     entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
     check = Check(f, args, names, dy, gradients, entries)
-    errors = GradientErrors(check.n_checked)
-    for method in (
+    methods = [
         Method("complex step", complex_step, COMPLEX_STEP, complex_tolerance),
         Method("central differences", central_differences, CENTRAL_STEP, central_tolerance),
-    ):
+    ]
+    errors = GradientErrors(check.n_checked)
+    for method in methods:
         if method.tolerance is not None:
             for name, error in check.errors_by(method).items():
                 errors[name][method.name] = error

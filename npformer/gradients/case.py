@@ -169,12 +169,7 @@ class Case(NamedTuple):
         def f_backward(dy, *values):
             replaced = arguments_with(values)
             results = self.results(replaced)
-            cotangents = {}
-            start = 0
-            for name in differentiated:
-                part = dy[start : start + np.size(results[name])]
-                cotangents[f"d{name}"] = part.reshape(np.shape(results[name]))
-                start += part.size
+            cotangents = _divided(dy, {name: results[name] for name in differentiated})
             gradients = self._gradients(replaced, results, cotangents)
             return tuple(x for x in gradients if x is not None)
 
@@ -201,6 +196,17 @@ class Case(NamedTuple):
             inputs = {"n_heads": SIZES["H"], "x": cotangents["dy"]}
             return (inverse(**_parameters_of(inverse, inputs)),)
         return _as_tuple(self.backward(**self._with_gradients(arguments, results, cotangents)))
+
+
+def _divided(dy, results):
+    """The gradients of results by name, from one array of them all, as ``f`` puts them together."""
+    cotangents = {}
+    start = 0
+    for name, result in results.items():
+        part = dy[start : start + np.size(result)]
+        cotangents[f"d{name}"] = part.reshape(np.shape(result))
+        start += part.size
+    return cotangents
 
 
 def _gradients_of_loss(dloss, gradient, arguments):

@@ -7,8 +7,6 @@ heads with one matrix product, which is faster than one for each. So a packed ar
 G < H, H / G heads of queries share a head of keys and values.
 """
 
-from typing import Any
-
 import numpy as np
 
 from npformer.arrays import Array
@@ -119,7 +117,7 @@ def self_attention_backward(
     *,
     bias: Array | None = None,
     dropout_key: int | None = None,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """dqkv, or (dqkv, dbias) if there is a bias; the options must be those of the forward pass.
 
     >>> from npformer.operations.settings import AttentionSettings
@@ -169,7 +167,8 @@ def cross_attention(
     options = settings.keywords
     heads, _ = attention(q, k, v, keep_mask, bias=bias, **options, dropout_key=dropout_key)
 
-    # The scores again, so that attention is the formula of the paper.
+    # The scores again, as ``attention`` is the formula of the paper, which does not return them. Of
+    # each row the backward pass needs these two numbers, to make the weights again.
     scores = scores_of(q, k, keep_mask, bias=bias, **settings.keywords_of_scores)
     peak, total = peak_and_total(scores)
     return merge_heads(heads), peak, total
