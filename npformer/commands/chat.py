@@ -88,7 +88,7 @@ def main(
         standard_input()  # raises, before a model is read, if there is none
     if model is None:
         check_there("smollm2")
-        model = PACKAGES["smollm2"].file_in(in_models("smollm2"))
+        model = PACKAGES["smollm2"].model_in(in_models("smollm2"))
     refuse_overwriting([model])
     language_model, params, tokenizer = load_of_others(model, "chat")
     params = quantize(params) if int8 else params

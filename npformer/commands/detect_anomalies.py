@@ -142,24 +142,19 @@ def packed(sequences):
 def evaluate(model, params, seed):
     """Scores of unseen sequences, and the ROC AUC for three kinds of anomalies."""
     rng = np.random.default_rng([seed, 1])
-    changes = {
-        NORMAL: lambda sequence: sequence,
+    src, tgt = packed([repeated(rng, held_out=True) for _ in range(N_TESTED)])
+    exact, _ = exact_match(model, params, src, tgt)
+    normal = model.reconstruction_error(params, src, tgt)
+    tests = {NORMAL: {"errors": normal.tolist(), "auc": None}}
+    anomalies = {
         "one wrong symbol": lambda sequence: with_wrong_symbols(rng, sequence, 1),
         "two wrong symbols": lambda sequence: with_wrong_symbols(rng, sequence, 2),
         "the same symbols in any order": rng.permutation,
     }
-    tests = {}
-    for name, change in changes.items():
+    for name, change in anomalies.items():
         sequences = [change(repeated(rng, held_out=True)) for _ in range(N_TESTED)]
-        src, tgt = packed(sequences)
-        errors = model.reconstruction_error(params, src, tgt)
-        auc = None
-        if name == NORMAL:
-            normal = errors
-            exact, _ = exact_match(model, params, src, tgt)
-        else:
-            auc = roc_auc(normal, errors)
-        tests[name] = {"errors": errors.tolist(), "auc": auc}
+        errors = model.reconstruction_error(params, *packed(sequences))
+        tests[name] = {"errors": errors.tolist(), "auc": roc_auc(normal, errors)}
     return {"said_again_exactly": exact, "tests": tests}
 
 

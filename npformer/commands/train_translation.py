@@ -101,8 +101,7 @@ def train(run, training, minutes):
     settings = run.settings
     title = f"{settings.src} to {settings.tgt}, preset {settings.preset}, seed {settings.seed}"
     sizes = f"{tree.count(run.trainer.params):,} parameters, {len(run.translator.source):,} pieces"
-    # --minutes count from the start of the command.
-    code = training.train(run, f"{title}: {sizes}", minutes=minutes, since=training.began)
+    code = training.train(run, f"{title}: {sizes}", minutes)
     if code:
         return code
     result = run.finish()

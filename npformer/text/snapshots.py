@@ -36,9 +36,14 @@ class Snapshots:
         there = [record for record in self._ranked() if self.path_of(record).exists()]
         return there[-self.settings.n_average :]
 
-    def n_wanted(self):
-        """The number of validations to average, whether their files exist or not."""
-        return min(self.settings.n_average, len(self._ranked()))
+    def say_what_is_lacking(self):
+        """Say how many files of validations that should be averaged do not exist."""
+        n_wanted = min(self.settings.n_average, len(self._ranked()))
+        if n_lacking := n_wanted - len(self.chosen()):
+            say(
+                f"{self.folder} lacks {n_lacking} of {n_wanted} to average: "
+                "the result averages the others"
+            )
 
     def _ranked(self):
         """The validations whose parameters may be averaged, the preferred ones last."""

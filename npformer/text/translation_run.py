@@ -1,6 +1,7 @@
 """The training of a translation model, from text files to the final model."""
 
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 from npformer.backends import get_backend
 from npformer.checks import check_int, check_number
@@ -16,7 +17,7 @@ from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
 from npformer.text.run import TextRun
 from npformer.text.scores import check_packages, score
 from npformer.text.settings import TranslationSettings
-from npformer.text.snapshots import SNAPSHOTS, Snapshots, last_whole
+from npformer.text.snapshots import Snapshots, last_whole
 from npformer.text.translator import Translator, check_subwords
 from npformer.tokens.subwords import learned_by_first
 from npformer.training import average
@@ -27,6 +28,23 @@ from npformer.training.schedules import inverse_sqrt, noam, warmup_cosine
 from npformer.training.settings import LoopSettings
 
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
+
+
+class Texts(NamedTuple):
+    """The texts of a training."""
+
+    training: ParallelText
+    validation: ParallelText
+
+    @classmethod
+    def find(cls, settings):
+        """Find those of the settings; raises if a file is missing."""
+        pair = settings.src, settings.tgt
+        splits = [
+            ParallelText.find(settings.data, split, *pair, skip_empty=settings.skip_empty)
+            for split in ("train", "val")
+        ]
+        return cls(*splits)
 
 
 class TranslationRun(TextRun):
@@ -42,6 +60,7 @@ class TranslationRun(TextRun):
         at validations that may be averaged, the log ``log.jsonl`` and the final model
         ``model.safetensors``.
     settings : TranslationSettings
+    texts : Texts
     source, target : Subwords
     backend, ranks
         As for ``Trainer``. Rank 0 writes all files.
@@ -51,9 +70,9 @@ class TranslationRun(TextRun):
     MAY_CHANGE = {"data", "steps", "patience", "save_every", "precision", "n_shards"}
     MAY_CHANGE |= {"n_average", "average"}
 
-    def __init__(self, folder, settings, source, target, backend="auto", ranks=None):
-        self.text = _text(settings, "train")
-        self.validation = _text(settings, "val")
+    def __init__(self, folder, settings, texts, source, target, backend="auto", ranks=None):
+        self.text = texts.training
+        self.validation = texts.validation
         model = _model(settings, source, target)
         self.place = Place()
         self.place_after = self.place  # after the batch that was read last
@@ -81,12 +100,11 @@ class TranslationRun(TextRun):
         """Start a new training; this learns the vocabulary."""
         check_instance("settings", settings, TranslationSettings, "TranslationSettings")
         ranks = cls.ranks_of_new(out, settings, ranks)
-        text = _text(settings, "train")
-        _text(settings, "val")  # raises, before a vocabulary is learned, if it is missing
+        texts = Texts.find(settings)
         check_packages()
         check_precision(settings.precision, get_backend(backend))
-        source, target = _learned(text, settings, ranks)
-        run = cls(out, settings, source, target, backend, ranks)
+        source, target = _learned(texts.training, settings, ranks)
+        run = cls(out, settings, texts, source, target, backend, ranks)
         run._check_validation()  # now, not only at the first validation
         return run
 
@@ -94,18 +112,7 @@ class TranslationRun(TextRun):
     def resume(cls, out, changes=None, backend="auto", ranks=None):
         """Resume the training in a folder; ``changes`` are settings to change from here on."""
         path = check_path(out, "out") / LAST
-        try:
-            arrays, info = load_checkpoint(path)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error} to resume from: start without --resume") from error
-        except CheckpointError as error:
-            if snapshot := last_whole(path.parent):
-                raise CheckpointError(
-                    f"{error}; {snapshot} can still translate, but no training can resume from it"
-                ) from error
-            raise
-        if not {"settings", "place", "validations", "n_logged"} <= info.keys():
-            raise CheckpointError(f"{path} is not the checkpoint of a translation training")
+        arrays, info = _load(path)
         before = TranslationSettings.of_checkpoint(info, path)
         with refusing(path):
             _check_progress(info)
@@ -117,19 +124,15 @@ class TranslationRun(TextRun):
         fixed = {"steps"} if before.schedule == "cosine" else set()
         settings = before.changed(changes or {}, cls.MAY_CHANGE - fixed, path)
         check_packages()
-        run = cls(out, settings, source, target, backend, ranks)
+        texts = Texts.find(settings)
+        run = cls(out, settings, texts, source, target, backend, ranks)
         run.go_on_from(path, arrays, info, before)
+        run.place = Place(*info["place"])
         if settings.data != before.data:  # before it is saved as the text of this training
             run._check_pairs(run.text)
             run._check_validation()
-        run.place = Place(*info["place"])
         run.ranks.first(run.snapshots.set_damaged_aside)
-        n_wanted = run.snapshots.n_wanted()
-        if n_lacking := n_wanted - len(run.snapshots.chosen()):
-            say(
-                f"{path.parent / SNAPSHOTS} lacks {n_lacking} of {n_wanted} to average: "
-                "the result averages the others"
-            )
+        run.snapshots.say_what_is_lacking()
         return run
 
     def save_to(self, path):
@@ -225,6 +228,23 @@ class TranslationRun(TextRun):
         }
 
 
+def _load(path):
+    """The arrays and the ``info`` of the checkpoint of a translation training."""
+    try:
+        arrays, info = load_checkpoint(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} to resume from: start a training first") from error
+    except CheckpointError as error:
+        if snapshot := last_whole(path.parent):
+            raise CheckpointError(
+                f"{error}; {snapshot} can still translate, but no training can resume from it"
+            ) from error
+        raise
+    if not {"settings", "place", "validations", "n_logged"} <= info.keys():
+        raise CheckpointError(f"{path} is not the checkpoint of a translation training")
+    return arrays, info
+
+
 def _learned(text, settings, ranks):
     """The vocabularies of source and target, which may be one."""
     if settings.vocab == "joint":
@@ -267,11 +287,6 @@ def _model(settings, source, target):
         "max_len": max(LONGEST, settings.max_len),
     }
     return from_description(description)
-
-
-def _text(settings, split):
-    s = settings
-    return ParallelText.find(s.data, split, s.src, s.tgt, skip_empty=s.skip_empty)
 
 
 def _schedule(settings, d_model):

@@ -251,7 +251,7 @@ def result_in(folder):
     if last.exists() and not result.exists():
         load_translation(last)  # raises if it is another training, which has no such file
         raise FileNotFoundError(
-            f"there is no {result}: its training has not ended; --resume it, or take {last}"
+            f"there is no {result}: its training has not ended; resume it, or take {last}"
         )
     return result
 

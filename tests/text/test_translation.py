@@ -503,7 +503,7 @@ def test_a_damaged_checkpoint_names_a_snapshot_that_is_whole(trained):
 
 
 def test_an_unfinished_training_is_named_as_such(new):
-    message = "its training has not ended; --resume it, or take .*last.safetensors"
+    message = "its training has not ended; resume it, or take .*last.safetensors"
     not_loaded(new, message, FileNotFoundError)
     Translator.load(new / LAST)
 

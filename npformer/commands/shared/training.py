@@ -97,10 +97,10 @@ class TextTraining(Watching):
             return kind.resume(self.out, changes, self.backend, world())
         return kind.start(self.out, new(), self.backend, world())
 
-    def train(self, run, what, **limits):
+    def train(self, run, what, minutes=None):
         """Say ``what`` is trained, and train it; return the exit code after a signal, else 0.
 
-        ``limits`` are further options of ``run.train``.
+        The minutes count from the start of the command.
         """
         n_steps = run.settings.steps
         say(
@@ -112,7 +112,7 @@ class TextTraining(Watching):
         watching = [Watch(run.trainer, run.loop.write)] if self.diagnose else []
         note = "stopping and saving after this step or validation; a second signal saves nothing"
         with StopSignals(note if run.ranks.is_first else "") as stop:
-            run.train([stop, *watching], progress=not self.quiet, **limits)
+            run.train([stop, *watching], progress=not self.quiet, minutes=minutes, since=self.began)
         code = max(run.ranks.gather(stop.exit_code))  # a signal may have come to one rank alone
         if code:
             say(
