@@ -145,8 +145,7 @@ def check_lines(translator, text):
     """Raise an error that names the lines that cannot be translated or scored: scores are those of
     all lines.
     """
-    encode = lambda line, number: translator.encode([line], first=number)
-    messages = bad_lines(text.source, text.skip_empty, encode)
+    messages = bad_lines(text.source, text.skip_empty, translator.check_line)
     messages += bad_lines(text.target, text.skip_empty)
     if not messages:
         return

@@ -30,7 +30,8 @@ from npformer import tree
 from npformer.files.checkpoint import BEST
 from npformer.models import LanguageModel
 from npformer.progress import say
-from npformer.text import LanguageRun, LanguageSettings
+from npformer.text.language_run import LanguageRun
+from npformer.text.settings import LanguageSettings
 
 OF_TRAINING = "text held_out subwords steps every batch_size length lr seed n_shards"
 OF_MODEL = (
@@ -72,12 +73,11 @@ def main(
     """
     texts = [settings.get("text"), settings.get("held_out")]
     training.check(settings, "text", [BEST], texts)
-
-    def new():
-        return LanguageSettings(**settings, model=SMALL | model)
-
+    new = None
+    if not training.resume:
+        new = LanguageSettings(**settings, model=SMALL | model)
     with saying_what_is_left():
-        run = training.run_of(LanguageRun, settings | {"model": model}, new)
+        run = training.run_of(LanguageRun, new, settings | {"model": model})
         return train(run, training)
 
 

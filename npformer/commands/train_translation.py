@@ -35,9 +35,9 @@ from npformer.commands.shared.training import SizesOfModel, TextTraining, saying
 from npformer import tree
 from npformer.files.checkpoint import RESULT
 from npformer.operations.options import ABOVE_0
-from npformer.text import TranslationRun, TranslationSettings
-from npformer.text.settings import PRESETS
+from npformer.text.settings import PRESETS, TranslationSettings
 from npformer.text.snapshots import SNAPSHOTS
+from npformer.text.translation_run import TranslationRun
 
 OF_TRAINING = "data src tgt seed steps precision n_shards"
 RECIPE = (
@@ -87,13 +87,12 @@ def main(
         settings["data"] = str(folder)
         texts = [*folder.glob("train.*"), *folder.glob("val.*")]
     training.check(settings, "data", [RESULT, SNAPSHOTS], texts)
-
-    def new():
+    new = None
+    if not training.resume:
         of_preset = TranslationSettings.from_preset(preset or "tiny", **settings)
-        return replace(of_preset, model=of_preset.model | sizes)
-
+        new = replace(of_preset, model=of_preset.model | sizes)
     with saying_what_is_left():
-        run = training.run_of(TranslationRun, settings | {"model": sizes}, new)
+        run = training.run_of(TranslationRun, new, settings | {"model": sizes})
         return train(run, training, minutes)
 
 

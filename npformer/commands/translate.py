@@ -98,7 +98,7 @@ def translatable(translator, lines):
     where = f"{name_of(lines.file)}, " if lines.file else ""
     for number, line in enumerate(lines, start=1):
         try:
-            translator.encode([line], first=number)
+            translator.check_line(line, number)
         except ValueError as error:  # it has too many pieces
             lines.refuse(f"{where}{error}")
             line = ""

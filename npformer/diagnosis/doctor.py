@@ -10,7 +10,8 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_no_class
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of, sign
 from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
-from npformer.diagnosis.subject import Decoding, NoOutputs, Subject
+from npformer.diagnosis.subject import Decoding, Subject, with_type
+from npformer.errors import UserError
 from npformer.models.batch import count_of
 from npformer.operations.options import check_instance
 
@@ -128,19 +129,19 @@ def checked_batch(batch, more):
 
 def examined(subject, checks):
     """The ``Findings`` of the checks of the data, and of others."""
-    answers = Answers()
+    answers = Answers(subject)
     try:
         count_of(subject.model, subject.batch)
         for check in OF_DATA:
-            answers.add(check, subject)
+            answers.add(check)
         _ = subject.computed  # without a loss and a gradient, no other check can be made
-    except Exception as error:
+    except Exception as error:  # of the model, which may be any
         answers.missing["the model fails on this batch"] = ["all else"]
         if not answers.signs:
-            answers.note(sign("does not run", f"{type(error).__name__}: {error}"))
+            answers.note(sign("does not run", with_type(error)))
         return answers.findings()
     for check in checks:
-        answers.add(check, subject)
+        answers.add(check)
         spoiled = SPOILING & answers.signs.keys()
         if spoiled:
             what = f"all that depends on '{min(spoiled)}'"
@@ -150,32 +151,22 @@ def examined(subject, checks):
 
 
 class Answers:
-    """The signs of mistakes, by name, and the checks that could not be made, by reason; apart from
-    them those of outputs that the model has not.
-    """
+    """The signs of mistakes, by name, and the checks that could not be made, by reason."""
 
-    def __init__(self):
+    def __init__(self, subject):
+        self.subject = subject
         self.signs = dict[str, Finding]()
         self.missing = dict[str, list[str]]()
-        self.without_outputs = list[str]()
-        self.why_no_outputs = ""
 
-    def add(self, check, subject):
+    def add(self, check):
         """Make a check."""
         try:
-            for finding in check(subject):
+            for finding in check(self.subject):
                 self.note(finding)
-        except NoOutputs as error:
-            self.why_no_outputs = str(error)
-            self.without_outputs.append(question_of(check))
-        except ValueError as error:
-            self.note_missing(check, str(error) or "ValueError")
+        except UserError as error:  # the question cannot be asked of this model, or of this batch
+            self.missing.setdefault(str(error), []).append(question_of(check))
         except FAILURES as error:
-            self.note_missing(check, f"{type(error).__name__}: {error}")
-
-    def note_missing(self, check, why):
-        """Note that a check could not be made."""
-        self.missing.setdefault(why, []).append(question_of(check))
+            self.missing.setdefault(with_type(error), []).append(question_of(check))
 
     def note(self, finding):
         """Note a sign. Of those with one name, the first one stays."""
@@ -187,14 +178,14 @@ class Answers:
         """
         findings = Findings(sorted(causes_of(self.signs.values()), key=urgency))
         findings.not_examined = []
-        if self.without_outputs:
-            questions = "\n  ".join(self.without_outputs)
-            text = WITHOUT_OUTPUTS.format(why=self.why_no_outputs, questions=questions)
-            findings.not_examined.append(text)
+        why = self.subject.interface.missing
+        if about_outputs := self.missing.pop(why, []):
+            questions = "\n  ".join(about_outputs)
+            findings.not_examined.append(WITHOUT_OUTPUTS.format(why=why, questions=questions))
             findings.has_outputs = False
-        for why, questions in self.missing.items():
+        for reason, questions in self.missing.items():
             findings.not_examined.append(
-                f"not examined, which is no mistake: {'; '.join(questions)}: {why}"
+                f"not examined, which is no mistake: {'; '.join(questions)}: {reason}"
             )
         return findings
 

@@ -39,7 +39,7 @@ class Frequencies:
         size = max(len(self.counts), len(counts))
         self.counts = padded(self.counts, size) + padded(counts, size)
 
-    def surprise(self, expected):
+    def times_as_surprising(self, expected):
         """How many times as surprising entries are as others, 0 if that is usual.
 
         It is found by the Kullback-Leibler divergence of frequent ids and of all others together.

@@ -30,7 +30,7 @@ def other_validation(batches, held_out, pad_id):
             continue
         training = Frequencies(pad_id, [batch[which] for batch in batches])
         validation = Frequencies(pad_id, [on_host(batch[which]) for batch in held_out])
-        if times := validation.surprise(training):
+        if times := validation.times_as_surprising(training):
             yield sign(
                 "validation differs",
                 f"by their frequencies, entries of batch[{which}] are {times:.2g} times "
@@ -52,7 +52,7 @@ def strangers(trainer, batch):
 
 def other_targets(recent, earlier):
     """Whether the targets of the last steps are others than those before them."""
-    if times := recent.surprise(earlier):
+    if times := recent.times_as_surprising(earlier):
         yield sign(
             "rows in order",
             f"targets of the last {RECENT} steps are {times:.2g} times "
@@ -123,7 +123,7 @@ def of_means(steps):
 # -- arrays
 
 
-class Sizes(NamedTuple):
+class Norms(NamedTuple):
     """The norms of the parameters of a layer or a table, of their gradient and of one update."""
 
     weights: float

@@ -8,11 +8,12 @@ import numpy as np
 from npformer import reference, tree
 from npformer.arrays import beside, on_host
 from npformer.diagnosis.interface import Interface, interface_of, is_word
+from npformer.errors import UserError
 from npformer.models.batch import checked_results, count_of, loss_options
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 
-N_TOKENS = 64  # of all rows that are examined, about
+TOKENS_EXAMINED = 64  # of all rows that are examined, about
 LONGEST_ROW = 32  # tokens of a row that is examined
 MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has no derivative at 0
 LEAST_MOVE = 0.02  # where they are zeros
@@ -64,10 +65,6 @@ class Decoding(NamedTuple):
     max_len: int | None
 
 
-class NoOutputs(ValueError):
-    """A question is about the outputs of a model that cannot be asked for any."""
-
-
 @dataclass
 class Subject:
     """A model, a copy of its parameters, a batch, and what they compute.
@@ -102,8 +99,7 @@ class Subject:
         try:
             return interface_of(self.architecture, self.full_params, self.batch, self.ops)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            return Interface(missing=f"{name} of {kind} does not run: {problem}")
+            return Interface(missing=f"{name} of {kind} does not run: {with_type(error)}")
 
     @cached_property
     def pad_id(self):
@@ -135,7 +131,7 @@ class Subject:
     def movement(self):
         """How far each bias and gain is from 0 or 1, with which they begin, a root mean square."""
         vectors = [on_host(x) for _, x in tree.leaves(self.full_params) if x.ndim == 1]
-        return np.array([size(np.minimum(abs(x), abs(x - 1))) for x in vectors])
+        return np.array([rms(np.minimum(abs(x), abs(x - 1))) for x in vectors])
 
     @property
     def is_new(self):
@@ -172,7 +168,7 @@ class Subject:
         ids = self.batch[causal or 0]
         end = None if causal is None else LONGEST_ROW + 1
         lengths = is_word(ids, self.pad_id).reshape(len(ids), -1).sum(axis=1)
-        n = N_TOKENS // max(1, min(LONGEST_ROW, lengths.max()))
+        n = TOKENS_EXAMINED // max(1, min(LONGEST_ROW, lengths.max()))
         n = min(int(np.clip(n, 2, 8)), len(ids))
         by_length = np.argsort(-lengths, kind="stable")
         chosen = by_length[np.linspace(0, len(ids) - 1, n).astype(int)]
@@ -199,7 +195,7 @@ class Subject:
     def check_outputs(self):
         """Check that the model can be asked for outputs."""
         if self.interface.compute is None:
-            raise NoOutputs(self.interface.missing)
+            raise UserError(self.interface.missing)
 
     def outputs(self, inputs, params=None):
         """The logits, or numbers, for some inputs, without dropout."""
@@ -255,16 +251,21 @@ class Subject:
         return self.model.loss_and_grad(params, *batch, **options)
 
 
+def with_type(error):
+    """The type of an error, and its message if it has one."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
 def arrays_by_path(params):
     """The arrays of a tree as NumPy arrays, by path."""
     return {path: on_host(x) for path, x in tree.leaves(params)}
 
 
-def size(x):
+def rms(x):
     """The root of the mean square."""
     return reference.global_norm(x) / x.size**0.5
 
 
 def length_of_move(x):
     """How far a parameter is moved, so that it is no longer where the loss has no derivative."""
-    return max(MOVE * size(x), LEAST_MOVE)
+    return max(MOVE * rms(x), LEAST_MOVE)

@@ -26,12 +26,12 @@ class Watched:
     def __init__(self, known):
         self.findings = Findings(known)
         self.steps = []
-        self.parts = dict[str, signs.Sizes]()  # in the last look at the arrays
+        self.parts = dict[str, signs.Norms]()  # in the last look at the arrays
         self.highest = -1.0  # the rate, and the parts in the look with it
         self.at_highest = self.parts
 
-    def add_sizes(self, parts, lr):
-        """Note the sizes of a look at the arrays, and the rate of its step."""
+    def add_norms(self, parts, lr):
+        """Note the norms of a look at the arrays, and the rate of its step."""
         self.parts = parts
         if lr >= self.highest:
             self.highest = lr
@@ -70,8 +70,8 @@ class Watch:
         self.write = write
         self.watched = Watched(known or ())
         self.examines_first = known is None
-        self.batches = Batches(trainer, held_out)
-        self.arrays = Arrays(trainer)
+        self.batches = SeenBatches(trainer, held_out)
+        self.arrays = SeenArrays(trainer)
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
@@ -97,8 +97,8 @@ class Watch:
             if n % EVERY == 1:
                 self.arrays.remember()
             if n % EVERY == 2:
-                parts = self.arrays.sizes()
-                self.watched.add_sizes(parts, info.lr)
+                parts = self.arrays.norms()
+                self.watched.add_norms(parts, info.lr)
                 self.tell(signs.of_updates(info, parts))
 
     def tell(self, findings):
@@ -114,7 +114,7 @@ class Watch:
                     warn(f"after step {n_steps}: {finding}")
 
 
-class Batches:
+class SeenBatches:
     """What was seen of the batches: the first ones, their rows, pairs, and all targets."""
 
     def __init__(self, trainer, held_out):
@@ -168,8 +168,8 @@ class Batches:
             yield from signs.strangers(self.trainer, batch)
 
 
-class Arrays:
-    """The sizes of parameters, gradient and update, in the step after ``remember``."""
+class SeenArrays:
+    """The norms of parameters, gradient and update, in the step after ``remember``."""
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -179,15 +179,15 @@ class Arrays:
         """Copy the parameters, for the update that is measured in the next step."""
         self.before[...] = self.trainer.flat_params
 
-    def sizes(self):
-        """The ``Sizes`` of each part in the step that was made since."""
+    def norms(self):
+        """The ``Norms`` of each part in the step that was made since."""
         update = np.subtract(self.trainer.flat_params, self.before, out=self.before)
-        return sizes_of_parts(self.trainer, update)
+        return norms_of_parts(self.trainer, update)
 
 
-def sizes_of_parts(trainer, update):
-    """The ``Sizes`` of each layer and each table, except for biases, which begin as 0."""
-    parts = dict[str, signs.Sizes]()
+def norms_of_parts(trainer, update):
+    """The ``Norms`` of each layer and each table, except for biases, which begin as 0."""
+    parts = dict[str, signs.Norms]()
     flats = trainer.flat_params, trainer.state.flat_grads, update
     trees = [tree.leaves(tree.view_as(flat, trainer.params)) for flat in flats]
     for leaves in zip(*trees, strict=True):
@@ -196,5 +196,5 @@ def sizes_of_parts(trainer, update):
             continue
         name = re.match(r".*?\.\d+|[^.]*", path)[0]  # a layer, or a table
         norms = [float(trainer.ops.global_norm(y)) for _, y in leaves]
-        parts[name] = signs.Sizes(*np.hypot(parts.get(name, 0), norms))
+        parts[name] = signs.Norms(*np.hypot(parts.get(name, 0), norms))
     return parts

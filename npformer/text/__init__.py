@@ -5,7 +5,6 @@ Translations need sentencepiece, safetensors, sacrebleu and sacremoses:
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from npformer.text.copy_task import BOS, EOS, PAD, CopyTask
 from npformer.text.in_batches import batches
@@ -14,30 +13,6 @@ from npformer.text.passages import Text
 from npformer.text.scores import score
 from npformer.text.translator import Translator
 from npformer.text.writer import Writer
-
-if TYPE_CHECKING:
-    from npformer.text.language_run import LanguageRun
-    from npformer.text.settings import LanguageSettings, TranslationSettings
-    from npformer.text.translation_run import TranslationRun
-
-__all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "CopyTask",
-    "LanguageRun",
-    "LanguageSettings",
-    "ParallelText",
-    "Place",
-    "Text",
-    "TokenBatches",
-    "TranslationRun",
-    "TranslationSettings",
-    "Translator",
-    "Writer",
-    "batches",
-    "score",
-]
 
 # They import all of training, which takes as long as the rest: batches and tasks need none of it.
 OF_TRAININGS = {

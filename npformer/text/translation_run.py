@@ -13,6 +13,7 @@ from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST, check_instance
 from npformer.progress import say
+from npformer.text.lines import bad_lines
 from npformer.text.parallel_text import ParallelText, Place, TokenBatches, ahead
 from npformer.text.run import TextRun
 from npformer.text.scores import check_packages, score
@@ -211,7 +212,8 @@ class TranslationRun(TextRun):
 
     def _check_validation(self):
         self._check_pairs(self.validation)
-        self.translator.check_file(self.validation.source)
+        for message in bad_lines(self.validation.source, True, self.translator.check_line):
+            raise UserError(message)
 
     def evaluate(self, translator=None):
         """The loss and BLEU of the validation text, of the parameters in training if not given."""

@@ -25,7 +25,6 @@ from npformer.models import EncoderDecoder, describe, from_description
 from npformer.operations.options import AT_LEAST_1
 from npformer.quantized import moved
 from npformer.text.in_batches import pack
-from npformer.text.lines import read_lines
 from npformer.tokens.subwords import Subwords, bytes_in
 
 EXTRA_LEN = 50  # a translation has at most this many tokens more than its source (section 6.1)
@@ -179,13 +178,9 @@ class Translator:
                 )
         return sources
 
-    def check_file(self, path):
-        """Raise an error that names the first line of a file that is too long, if there is one."""
-        lines = list(read_lines(path))  # whose errors name the file already
-        try:
-            self.encode(lines)
-        except ValueError as error:
-            raise UserError(f"{path}, {error}") from error
+    def check_line(self, line, number):
+        """Raise an error that names a line by its number if it is too long."""
+        self.encode([line], first=number)
 
     def text(self, hypothesis):
         """Return the text of a hypothesis."""

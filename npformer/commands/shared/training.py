@@ -89,13 +89,13 @@ class TextTraining(Watching):
         files = [self.out / name for name in (LAST, LOG, CURVES, *results)]
         refuse_overwriting([self.out, *files, *texts])
 
-    def run_of(self, kind, changes, new):
-        """The training of a kind: resumed with changes of its settings, or with those that
-        ``new()`` makes.
+    def run_of(self, kind, settings, changes):
+        """A new training of a kind; without settings, that in the folder, with changes of its
+        settings.
         """
-        if self.resume:
+        if settings is None:
             return kind.resume(self.out, changes, self.backend, world())
-        return kind.start(self.out, new(), self.backend, world())
+        return kind.start(self.out, settings, self.backend, world())
 
     def train(self, run, what, minutes=None):
         """Say ``what`` is trained, and train it; return the exit code after a signal, else 0.

@@ -11,7 +11,7 @@ from npformer.diagnosis.interface import is_word
 from npformer.errors import UserError
 
 N_PLACES = 8  # places in a row at which a token is changed
-N_TOKENS = 12  # of which there is a row each
+N_WORDS = 12  # of which there is a row each
 ROUNDING = 1e-5  # of the largest output: a smaller change may be one of the order of a sum
 
 
@@ -167,7 +167,7 @@ def variances(subject, which):
 
 def outputs_of_one_token(subject, inputs, which, length):
     """The outputs of rows in which one token, another in each row, stands in all places."""
-    words = words_of(subject, which)[:N_TOKENS, None]
+    words = words_of(subject, which)[:N_WORDS, None]
     width = inputs[which].shape[1]
     repeated = [np.repeat(x, len(words), axis=0) for x in inputs]
     for i, x in enumerate(repeated):

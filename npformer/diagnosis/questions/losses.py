@@ -12,7 +12,7 @@ from npformer.diagnosis.finding import LIKELY, SURE, sign
 from npformer.diagnosis.interface import is_word
 from npformer.errors import UserError
 
-N_TOKENS = 2048  # of a batch, about, whose loss is compared with chance
+TOKENS_COMPARED = 2048  # of a batch, about, whose loss is compared with chance
 FEW = 32  # targets, which a new model may predict by chance
 SEEDS = 11, 12, 13  # of new models with which a trained one is compared
 
@@ -282,10 +282,10 @@ def is_trained(subject):
 
 
 def many_rows(subject):
-    """As many of the first rows of the batch as have about ``N_TOKENS`` tokens."""
+    """As many of the first rows of the batch as have about ``TOKENS_COMPARED`` tokens."""
     first = subject.batch[0]
     length = first.shape[1] if first.ndim > 1 else 1
-    n = max(8, N_TOKENS // length)
+    n = max(8, TOKENS_COMPARED // length)
     return subject.rows_of([x[:n] if len(x) == len(first) else x for x in subject.batch])
 
 

@@ -9,7 +9,7 @@ from npformer.arrays import beside
 from npformer.diagnosis.finding import sign
 from npformer.diagnosis.questions.losses import norm
 from npformer.diagnosis.questions.scales import LARGEST, usual_size
-from npformer.diagnosis.subject import arrays_by_path, size
+from npformer.diagnosis.subject import arrays_by_path, rms
 from npformer.errors import UserError
 
 WORK = 3e10  # additions and multiplications, about, for learning one batch by heart
@@ -29,7 +29,7 @@ def one_batch(subject):
     n_numbers = sum(x.size for x in subject.inputs)
     n_steps = int(np.clip(WORK / (6 * tree.count(subject.params) * n_numbers), 4, 40))
     enough = max((0.97 if n_steps < 15 else 0.85) * loss, loss_of_the_learned(subject))
-    sizes = [size(x) for x in subject.params_by_path.values() if x.ndim > 1]
+    sizes = [rms(x) for x in subject.params_by_path.values() if x.ndim > 1]
     usual = float(np.median(sizes or [1.0]))
     for rate in RATES:
         last = loss_after_steps(subject, rate * usual, n_steps, enough)
@@ -177,7 +177,7 @@ def better(rate, ratio):
 
 def relative_change(move):
     """How much a step changes an array, relative to its size, or the usual one if it is larger."""
-    return size(move.change) / max(size(move.x), usual_size(move.path, move.x.shape[-2:]))
+    return rms(move.change) / max(rms(move.x), usual_size(move.path, move.x.shape[-2:]))
 
 
 def schedule(optimizer, n_steps, n_made):
