@@ -14,6 +14,25 @@ from npformer.text.scores import score
 from npformer.text.translator import Translator
 from npformer.text.writer import Writer
 
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "CopyTask",
+    "LanguageRun",
+    "LanguageSettings",
+    "ParallelText",
+    "Place",
+    "Text",
+    "TokenBatches",
+    "TranslationRun",
+    "TranslationSettings",
+    "Translator",
+    "Writer",
+    "batches",
+    "score",
+]
+
 # They import all of training, which takes as long as the rest: batches and tasks need none of it.
 OF_TRAININGS = {
     "LanguageRun": "language_run",
