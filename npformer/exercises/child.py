@@ -2,7 +2,8 @@
 
     python -m npformer.exercises.child KEY FILE VERDICT SECONDS
 
-The process may end in any way, or not at all; ``process`` starts it and waits.
+The person's code runs in a fork of it, which may end in any way, or not at all; ``process`` starts
+it and waits.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import threading
 import time
 import traceback
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ import npformer.layers
 from npformer import reference
 from npformer.exercises.compare import check_function
 from npformer.exercises.courses import COURSES
+from npformer.exercises.keeping import run_in_fork
 from npformer.exercises.progress import read_source
 from npformer.exercises.tasks import EXERCISES
 from npformer.exercises.texts import error_line, error_text
@@ -44,7 +46,7 @@ def main(key, file, answer_file, seconds):
     """Check the function of an exercise in a file."""
     # It is opened before the person's code can put something in its place.
     with open(answer_file, "r+b", buffering=0) as answer:
-        judge(ALL[key], file, answer, float(seconds))
+        run_in_fork(partial(judge, ALL[key], file, answer, float(seconds)))
 
 
 def judge(exercise, file, answer, seconds):

@@ -1,14 +1,11 @@
 """Check a function in a process of its own, which is ended when its time is over."""
 
 import contextlib
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import npformer
@@ -20,14 +17,13 @@ START = 60.0  # for starting Python, which takes long on a busy machine
 GRACE = 5.0  # for writing the verdict, and for ending what is left
 KEPT = 4000  # bytes of what a function prints
 LONGEST = 2**16  # bytes of a verdict, which is a few lines
-PR_SET_CHILD_SUBREAPER = 36  # of prctl, which only Linux has
 
 
 def check_in_process(key, file, seconds=SECONDS):
     """Check the function of an exercise in a file. Returns the `Verdict`, and what it printed."""
     number, name = tempfile.mkstemp()
     try:
-        with open(number, "rb") as answer, adoption():
+        with open(number, "rb") as answer:
             return run_child([key, str(Path(file).resolve()), name, str(seconds)], answer, seconds)
     finally:
         with contextlib.suppress(OSError):  # the function may have removed it
@@ -36,7 +32,6 @@ def check_in_process(key, file, seconds=SECONDS):
 
 def run_child(arguments, answer, seconds):
     """Start the process, and wait for the verdict that it writes to the open file ``answer``."""
-    others = children()
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "npformer.exercises.child", *arguments],
         env=environment(),
@@ -53,7 +48,7 @@ def run_child(arguments, answer, seconds):
     except subprocess.TimeoutExpired:
         verdict = Verdict("wrong", [too_long(seconds)])
     finally:
-        end(child, others)
+        end(child)
     return verdict, printed.text()
 
 
@@ -89,57 +84,14 @@ def read(answer, code):
     return Verdict("wrong", [f"the process ended in the middle of the function ({how})"])
 
 
-def end(child, others):
-    """End the process and what it has started: on Linux all of it, elsewhere all of its session.
-
-    ``others`` are the children that this process had before. Those that another of its threads
-    starts meanwhile are left, except for one in a session of its own.
-    """
-    with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, signal.SIGKILL)
-        else:
-            child.kill()
-    child.wait()
-    deadline = time.monotonic() + GRACE
-    while (left := children() - others) and time.monotonic() < deadline:
-        for number in left:
-            try:
-                os.kill(number, signal.SIGKILL)
-                os.waitpid(number, 0)  # then its own children are among ours, for the next round
-            except OSError:  # it runs as another user, as what sudo starts
-                others.add(number)
-
-
-@contextlib.contextmanager
-def adoption():
-    """On Linux, become the parent of every process that a child, or its child, leaves behind."""
-    set_adopting(True)
+def end(child):
+    """End the process, which first ends all that the function has started."""
+    child.terminate()
     try:
-        yield
-    finally:
-        set_adopting(False)
-
-
-def set_adopting(is_adopting):
-    """Say whether orphaned descendants become children of this process, not of process 1."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_adopting), 0, 0, 0)
-
-
-def children():
-    """The numbers of the children of this process that are not in its session, as what a person's
-    function has started never is; nothing on a system that has no /proc.
-    """
-    numbers = set()
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            # The name before it may have spaces.
-            _, _, fields = file.read_text(errors="replace").rpartition(")")
-            _, parent, _, session, *_ = fields.split()
-            if int(parent) == os.getpid() and int(session) != os.getsid(0):
-                numbers.add(int(file.parent.name))
-    return numbers
+        child.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 class Printed:

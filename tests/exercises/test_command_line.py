@@ -385,7 +385,7 @@ def test_what_another_thread_has_started_meanwhile_goes_on(monkeypatch):
     started = []
 
     def start(*arguments, **options):
-        started.append(popen(["sleep", "60"]))
+        started.append(popen(["sleep", "60"], start_new_session=True))
         return popen(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", start)
