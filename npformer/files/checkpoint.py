@@ -24,6 +24,7 @@ FORMAT, VERSION = "npformer checkpoint", "1"
 # is made of them in the end.
 LAST, BEST, RESULT = "last.safetensors", "best.safetensors", "model.safetensors"
 LONGEST_REASON = 400  # characters: the reason may quote the file
+OF_CONTENT = TypeError, ValueError, OverflowError  # which the content of a file may cause
 
 
 class CheckpointError(UserError):
@@ -159,11 +160,14 @@ def description_in(path):
 
 
 @contextlib.contextmanager
-def refusing(path, advice="try another file"):
-    """Turn errors about the content of a checkpoint into a ``CheckpointError`` with its path."""
+def refusing(path, advice="try another file", errors=OF_CONTENT):
+    """Turn errors about the content of a checkpoint into a ``CheckpointError`` with its path.
+
+    ``errors`` are their classes.
+    """
     try:
         yield
-    except (TypeError, ValueError, OverflowError) as error:
+    except errors as error:
         raise CheckpointError(f"{path}: {_in_one_line(error)}; {advice}") from error
 
 

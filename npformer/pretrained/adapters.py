@@ -46,21 +46,20 @@ def split_adapters(tensors: Tensors) -> tuple[Tensors, Tensors]:
     return of_model, of_adapters
 
 
-def settings_of(about: dict) -> dict:
-    """The settings of adapters, as the key of config.json has them."""
+def adapted(model, params: dict, about: dict) -> LowRank:
+    """A model with adapters, as the key of config.json describes them."""
     targets = about["targets"]
     if targets is not None:
         targets = tuple(targets)
     whole = tuple(about["whole"])
-    return {"rank": about["rank"], "alpha": about["alpha"], "targets": targets, "whole": whole}
+    return LowRank(model, params, about["rank"], about["alpha"], targets, whole)
 
 
-def with_adapters(model, params: dict, settings: dict, tensors: Tensors) -> tuple[LowRank, dict]:
-    """A model with adapters, and their parameters."""
-    adapted = LowRank(model, params, **settings)
-    shapes = adapted.shapes()
+def params_of_adapters(model: LowRank, tensors: Tensors) -> dict:
+    """The parameters of adapters, of their tensors."""
+    shapes = model.shapes()
     check_names(tree.leaves(shapes), tensors)
-    own = tree.view_as(np.empty(tree.count(shapes), model.dtype), shapes)
-    for path, out in tree.leaves(own):
+    params = tree.view_as(np.empty(tree.count(shapes), model.model.dtype), shapes)
+    for path, out in tree.leaves(params):
         tensors[path].into(out)
-    return adapted, own
+    return params

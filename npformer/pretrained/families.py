@@ -37,7 +37,7 @@ def fitting(model, preferred: str | None = None) -> tuple[Family, dict]:
         if isinstance(model, family.model):
             try:
                 return family, family.config_of(model)
-            except ValueError as error:
+            except UserError as error:
                 reasons.append(f"it is no {name}, as {error}")
     kind = type(model).__name__
     raise UserError("; ".join(reasons) or f"a {kind} is none of {', '.join(FAMILIES)}")

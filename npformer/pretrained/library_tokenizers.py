@@ -40,8 +40,8 @@ def import_tokenizers() -> Any:
 
 
 @contextmanager
-def as_value_error(what):
-    """Turn an error of the library tokenizers into a ValueError."""
+def as_user_error(what):
+    """Turn an error of the library tokenizers into a UserError."""
     try:
         yield
     except BaseException as error:
@@ -57,7 +57,7 @@ def tokenizer_in(text: str):
     It neither cuts nor pads texts, whatever the text says.
     """
     tokenizers = import_tokenizers()
-    with as_value_error(NO_TOKENIZER):
+    with as_user_error(NO_TOKENIZER):
         inner = tokenizers.Tokenizer.from_str(text)
     inner.no_truncation()
     inner.no_padding()
@@ -134,7 +134,7 @@ def _word_pieces_in(files, about):
     about = BERT_TOKENS | about
     unknown = _text_in(about, "unk_token")
     tokenizers = import_tokenizers()
-    with as_value_error(NO_TOKENIZER):
+    with as_user_error(NO_TOKENIZER):
         inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token=unknown))
         inner.normalizer = tokenizers.normalizers.BertNormalizer(
             handle_chinese_chars=about.get("tokenize_chinese_chars", True),
@@ -154,7 +154,7 @@ def byte_pairs(vocabulary: dict[str, int], merges: dict[str, str], **options):
     """
     tokenizers = import_tokenizers()
     pairs = [_pair_in(place, merge, vocabulary) for place, merge in merges.items()]
-    with as_value_error(NO_TOKENIZER):
+    with as_user_error(NO_TOKENIZER):
         inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, pairs, **options))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
@@ -181,7 +181,7 @@ def around_text(before: list[str], after: list[str], vocabulary: dict[str, int])
     ]
     names = [token["id"] for token in special]
     single = [*names[: len(before)], "$A", *names[len(before) :]]
-    with as_value_error(NO_TOKENIZER):
+    with as_user_error(NO_TOKENIZER):
         return import_tokenizers().processors.TemplateProcessing(
             single=single, pair=[*single, "$B"], special_tokens=special
         )

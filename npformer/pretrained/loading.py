@@ -9,7 +9,7 @@ from npformer.errors import UserError
 from npformer.files.checkpoint import refusing
 from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.low_rank import LowRank
-from npformer.pretrained.adapters import settings_of, split_adapters, with_adapters
+from npformer.pretrained.adapters import adapted, params_of_adapters, split_adapters
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import json_or_empty, tensors_in
 from npformer.pretrained.keys import check_keys
@@ -106,7 +106,7 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
     if not isinstance(path, dict) and kind_of_file(check_path(path)) == MISSING:
         raise FileNotFoundError(missing(Path(path)))
     what = "the dict" if isinstance(path, dict) else path
-    with refusing(what, "see help(npformer.pretrained.load)"):
+    with refusing(what, "see help(npformer.pretrained.load)", UserError):
         try:
             return _load(path, names, model, settings)
         except OSError as error:
@@ -115,8 +115,8 @@ def load(path: Any, *, names: dict | None = None, model: Any = None, **settings:
 
 @contextlib.contextmanager
 def reading_settings():
-    """In this block the settings are read in a file, or in its tensors, where something may be
-    missing or have another type. Other errors of these kinds are bugs.
+    """In this block settings are read in a file, or in its tensors, where something may be missing
+    or of another type. What raises such an error elsewhere is a bug, and keeps its traceback.
     """
     try:
         yield
@@ -124,6 +124,8 @@ def reading_settings():
         raise UserError(
             f"something is missing, or has another form: {type(error).__name__} {error}"
         ) from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(str(error)) from error
 
 
 def load_merged(path) -> Loaded:
@@ -139,7 +141,9 @@ def load_merged(path) -> Loaded:
 
 def _load(path, names, kind, settings):
     if isinstance(path, dict):
-        return _load_state(tensors_of_state(path), names, kind, settings)
+        with reading_settings():
+            tensors = tensors_of_state(path)
+        return _load_state(tensors, names, kind, settings)
     path = Path(path)
     check_no_training(path)
     if is_state_dict(path):
@@ -196,8 +200,8 @@ def _load_model(contents, settings):
         warn_of_tokens_without_vectors(tokenizer, model)
     if "adapters" in config:
         with reading_settings():
-            of_config = settings_of(config["adapters"])
-        model, params = with_adapters(model, params, of_config, of_adapters)
+            model = adapted(model, params, config["adapters"])
+        params = params_of_adapters(model, of_adapters)
     return Loaded(model, params, tokenizer)
 
 
@@ -208,7 +212,8 @@ def built(naming, ours, tensors, settings):
     check_choice("dtype", dtype, PARAMETER_DTYPES)
     if dtype == "float16":
         all_settings["dtype"] = "float32"  # in which it computes: the parameters alone are short
-    model = naming.model(**all_settings)
+    with reading_settings():
+        model = naming.model(**all_settings)
     return model, naming.read(model, tensors, dtype)
 
 

@@ -14,7 +14,7 @@ from npformer.pretrained.family import Family
 from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
 from npformer.pretrained.keys import TOKENIZER_KEYS, check_keys, warned_unless
 from npformer.pretrained.library_tokenizers import (
-    as_value_error,
+    as_user_error,
     import_tokenizers,
     tokenizer_in,
     tokenizer_of_older,
@@ -97,12 +97,12 @@ class Tokenizer(Tokens):
         """The ids of a text; with ``special`` also of what the model expects around it."""
         if not isinstance(text, str):
             raise TypeError(f"text={shown(text)} is a {type(text).__name__}, expected a str")
-        with as_value_error(DIVIDING):
+        with as_user_error(DIVIDING):
             return self.tokenizer.encode(text, add_special_tokens=special).ids
 
     def cut(self, text: str, longest: int) -> list[int]:
         """The ids of a text that is cut: with the tokens around it, no more than ``longest``."""
-        with as_value_error(DIVIDING):
+        with as_user_error(DIVIDING):
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
             n_around = self.tokenizer.num_special_tokens_to_add(is_pair=False)
             encoding.truncate(max(0, longest - n_around))
@@ -111,7 +111,7 @@ class Tokenizer(Tokens):
     def decode(self, ids: Any) -> str:
         """The text of ids, without tokens that no text has."""
         ids = [int(id_) for id_ in ids]
-        with as_value_error("tokenizer.json cannot make a text of these ids"):
+        with as_user_error("tokenizer.json cannot make a text of these ids"):
             return self.tokenizer.decode(ids)
 
 
@@ -120,7 +120,7 @@ class MarianTokenizer(Tokens):
 
     def __init__(self, files: Files, begin_id: int | None):
         kind = import_sentencepiece().SentencePieceProcessor
-        with as_value_error("source.spm or target.spm is no sentencepiece model"):
+        with as_user_error("source.spm or target.spm is no sentencepiece model"):
             self.source = kind(model_proto=files["source.spm"])
             self.target = kind(model_proto=files["target.spm"])
         self.ids = json_in(files, "vocab.json")
@@ -245,7 +245,7 @@ def _add_tokens(inner, about, n_vectors):
     there = {token.content for token in inner.get_added_tokens_decoder().values()}
     tokens = {int(id_): token for id_, token in about.get("added_tokens_decoder", {}).items()}
     new = {id_: token for id_, token in sorted(tokens.items()) if token["content"] not in there}
-    with as_value_error("tokenizer_config.json describes a token in another form"):
+    with as_user_error("tokenizer_config.json describes a token in another form"):
         inner.add_tokens([added_token(**token) for token in new.values()])
     for id_, token in new.items():
         number = inner.token_to_id(token["content"])
@@ -273,7 +273,7 @@ def _said_by(inner, ids):
             said["add_prefix_space"] = step["add_prefix_space"]
         elif kind == "Metaspace":
             said["add_prefix_space"] = step["prepend_scheme"] != "never"
-    with as_value_error(DIVIDING):
+    with as_user_error(DIVIDING):
         around = inner.encode("").ids
     bos_id = ids.get("bos")
     eos_id = ids.get("eos")

@@ -111,10 +111,12 @@ def test_a_state_dict_that_lacks_a_layers_tensor_is_refused():
         pretrained.load(tensors, **options)
 
 
-def test_a_bug_of_npformer_is_not_told_as_a_damaged_file(originals, monkeypatch):
+@pytest.mark.parametrize("error", [KeyError, TypeError, ValueError])
+def test_a_bug_of_npformer_is_not_told_as_a_damaged_file(originals, monkeypatch, error):
     def read(naming, model, tensors, dtype):
-        raise KeyError("bug")
+        raise error("bug")
 
     monkeypatch.setattr(Naming, "read", read)
-    with pytest.raises(KeyError, match="bug"):
+    with pytest.raises(error, match="bug") as caught:
         pretrained.load(originals["llama"])
+    assert caught.type is error
