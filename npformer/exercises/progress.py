@@ -54,17 +54,18 @@ class Progress:
             reason = "but the folder of your exercises has this name: move it away"
             raise UserError(f"{FOLDER} is a file, {reason}")
         try:
-            return cls.from_text(read_source(FILE))
+            progress = cls.from_text(read_source(FILE))
         except FileNotFoundError:
             return cls()
-        except UserError:  # of one entry: the others are kept
-            raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             aside = name_for_damaged(FILE)
             FILE.rename(aside)
             consequence = "Which exercises are solved is forgotten; check them again"
             print(f"{FILE} is damaged: it is now {aside}. {consequence}", file=sys.stderr)
             return cls()
+        for name, shown in progress.hints.items():  # of one entry: the others are kept
+            progress.hints[name] = numbers_of(shown, name)
+        return progress
 
     @classmethod
     def from_text(cls, text):
@@ -73,7 +74,7 @@ class Progress:
         return cls(
             solved={str(name) for name in entries["solved"]},
             files={str(name): str(file) for name, file in entries["files"].items()},
-            hints={str(name): numbers_of(shown, name) for name, shown in entries["hints"].items()},
+            hints={str(name): shown for name, shown in entries["hints"].items()},
             sources={str(name): str(digest) for name, digest in entries.get("sources", {}).items()},
             diagnoses={str(name): str(line) for name, line in entries.get("diagnoses", {}).items()},
         )

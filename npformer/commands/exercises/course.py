@@ -25,7 +25,7 @@ from npformer.exercises.courses import COURSES
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER, UNREADABLE, read_source
-from npformer.exercises.texts import error_text
+from npformer.exercises.texts import error_text, line_of
 from npformer.runtime.blas_threads import one_blas_thread
 
 
@@ -300,9 +300,11 @@ class CourseCommand:
             raise UserError(f"{self.file}: {syntax_error_text(error)}") from None
         except Complaint as error:
             raise UserError(str(error)) from None
-        except (UserError, BrokenPipeError):  # of the training, or of what reads its output
+        except BrokenPipeError:  # of what reads the output
             raise
         except (Exception, SystemExit) as error:
+            if isinstance(error, UserError) and not line_of(error, file):  # of the training
+                raise
             reason = error_text(error, file)
             advice = self.advice_on(error, course)
             raise UserError(f"{self.file}: it raises {reason}; {advice}") from None
