@@ -26,7 +26,7 @@ from npformer.commands.shared import (
 from npformer.commands.shared.lines import Lines
 from npformer.commands.shared.models import load_of_others
 
-from npformer.pretrained.bert import labels_of, output_names
+from npformer.pretrained.families.bert import labels_of, output_names
 from npformer.pretrained.vectors import class_probabilities
 
 AT_ONCE = 256  # texts, of a file or a pipe

@@ -3,12 +3,12 @@
 To read the code: ``loading`` and ``saving`` are the two ways, and say what happens in which order.
 On the way there is
 
-- ``opening``: which files of a folder are the model; ``files`` reads them, ``gguf_reader`` and
-  ``gguf_file`` those of llama.cpp, ``sentences`` those of sentence-transformers,
-- ``families``: what architecture they are of. ``family`` is the base of all, on ``naming``, which
-  gives parameters their names in files; ``gpt2`` is a short one, ``pytorch`` a state dict that says
-  nothing of itself,
-- ``keys``: what each key of a file means, in tables,
+- ``opening``: which files of a path are the model; ``files`` reads them, ``gguf`` those of
+  llama.cpp, ``sentences`` what sentence-transformers say of vectors,
+- ``families``: of which architecture it is. ``gpt2`` is the shortest, on ``family``, what
+  config.json says, and ``naming``, what parameters are called in files; ``pytorch`` is a state
+  dict, which says nothing of itself,
+- ``keys``: what each key of a file means, in tables, whose words ``rules`` explains,
 - ``tokenizer``: texts to ids and back, of the files that ``tokenizer_settings`` and
   ``library_tokenizers`` read.
 

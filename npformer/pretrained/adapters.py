@@ -5,8 +5,8 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.models.low_rank import LowRank
+from npformer.pretrained.families.naming import check_names
 from npformer.pretrained.files import Tensors
-from npformer.pretrained.naming import check_names
 
 ADAPTER_PREFIX = "adapters."  # with which the names of their tensors begin
 ADAPTED_MODEL = "npformer_adapters"  # the model_type in config.json, which no other library knows

@@ -13,10 +13,10 @@ from npformer.files.folders import new_files
 from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
+from npformer.pretrained.families.naming import SHARED_SETTINGS
+from npformer.pretrained.families.pytorch import EXPRESSED
 from npformer.pretrained.files import Files
-from npformer.pretrained.keys import parse_table
-from npformer.pretrained.naming import SHARED_SETTINGS
-from npformer.pretrained.pytorch import EXPRESSED
+from npformer.pretrained.rules import parse_table
 
 LAYER_NAMES = parse_table("""
     attention_norm         self_attention/layer_norm

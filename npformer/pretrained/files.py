@@ -14,7 +14,8 @@ from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.files.paths import MISSING, check_regular, kind_of_file, read_bounded
 from npformer.files.strict_json import parse_json
-from npformer.pretrained.keys import INDEX_KEYS, check_keys, check_supported, listed, parse_table
+from npformer.pretrained.keys import INDEX_KEYS
+from npformer.pretrained.rules import check_keys, check_supported, listed, parse_table
 
 TENSORS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 STORED_DTYPES = parse_table("""

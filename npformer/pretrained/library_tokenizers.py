@@ -7,7 +7,7 @@ from npformer.checks import check_int, shown
 from npformer.errors import UserError
 from npformer.extras import imported
 from npformer.pretrained.files import Files, json_in, text_in
-from npformer.pretrained.keys import parse_table
+from npformer.pretrained.rules import parse_table
 from npformer.pretrained.tokenizer_settings import TOKENIZER_FILE, text_of
 
 # The special tokens of three kinds of tokenizers, where no file names others.

@@ -11,8 +11,8 @@ from npformer.files.paths import MISSING, check_path, kind_of_file
 from npformer.models.low_rank import LowRank
 from npformer.pretrained.adapters import adapted, params_of_adapters, split_adapters
 from npformer.pretrained.families import family_of
+from npformer.pretrained.families.pytorch import naming_of_state, tensors_of_state
 from npformer.pretrained.files import json_or_empty, tensors_in
-from npformer.pretrained.keys import check_keys
 from npformer.pretrained.opening import (
     check_no_training,
     is_state_dict,
@@ -21,7 +21,7 @@ from npformer.pretrained.opening import (
     plain_name,
     plain_names,
 )
-from npformer.pretrained.pytorch import naming_of_state, tensors_of_state
+from npformer.pretrained.rules import check_keys
 from npformer.pretrained.tokenizer import tokenizer_of
 from npformer.pretrained.tokenizer_settings import GENERATION_FILE, warn_of_others
 

@@ -11,8 +11,8 @@ from npformer.models.encoder import Encoder
 from npformer.pretrained.adapters import config_of_model
 from npformer.pretrained.families import family_of
 from npformer.pretrained.files import CONVERTING, OTHER_WEIGHTS, Contents, read_json, tensors_of
-from npformer.pretrained.gguf_file import read_gguf
-from npformer.pretrained.keys import listed
+from npformer.pretrained.gguf import read_gguf
+from npformer.pretrained.rules import listed
 from npformer.pretrained.sentences import sentence_modules
 from npformer.pretrained.tokenizer_settings import files_of_tokenizer
 

@@ -16,8 +16,8 @@ from npformer.models.language_model import LanguageModel
 from npformer.models.low_rank import LowRank
 from npformer.pretrained import adapters
 from npformer.pretrained.families import fitting
+from npformer.pretrained.families.pytorch import naming_to_save
 from npformer.pretrained.files import INDEX_FILE, TENSORS_FILE, import_safetensors, json_in
-from npformer.pretrained.pytorch import naming_to_save
 from npformer.pretrained.sentences import PROMPTS_FILE, TEXTS_FILE, files_of_vector, sentence_texts
 from npformer.pretrained.tokenizer_settings import (
     FILES_OF_TOKENIZER,

@@ -18,15 +18,8 @@ from npformer.pretrained.files import (
     tensors_in,
     text_in,
 )
-from npformer.pretrained.keys import (
-    MODULE_KEYS,
-    PROMPTS_KEYS,
-    TEXTS_KEYS,
-    check_keys,
-    check_supported,
-    parse_table,
-    refused_unless,
-)
+from npformer.pretrained.keys import MODULE_KEYS, PROMPTS_KEYS, TEXTS_KEYS
+from npformer.pretrained.rules import check_keys, check_supported, parse_table, refused_unless
 
 MODULES_FILE = "modules.json"
 TEXTS_FILE = "sentence_bert_config.json"

@@ -10,15 +10,16 @@ from typing import Any
 from npformer.checks import shown
 from npformer.errors import UserError
 from npformer.models.encoder import Encoder
-from npformer.pretrained.family import Family
+from npformer.pretrained.families.family import Family
 from npformer.pretrained.files import Files, ends_in, json_in, json_or_empty, text_in
-from npformer.pretrained.keys import TOKENIZER_KEYS, check_keys, warned_unless
+from npformer.pretrained.keys import TOKENIZER_KEYS
 from npformer.pretrained.library_tokenizers import (
     as_user_error,
     import_tokenizers,
     tokenizer_in,
     tokenizer_of_older,
 )
+from npformer.pretrained.rules import check_keys, warned_unless
 from npformer.pretrained.sentences import SentenceTexts, sentence_texts
 from npformer.pretrained.tokenizer_settings import (
     GENERATION_FILE,

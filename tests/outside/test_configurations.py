@@ -11,7 +11,8 @@ import pytest
 
 from npformer import pretrained
 from npformer.pretrained.families import FAMILIES
-from npformer.pretrained.keys import GENERATION_KEYS, check_keys, rule_of
+from npformer.pretrained.keys import GENERATION_KEYS
+from npformer.pretrained.rules import check_keys, rule_of
 from npformer.training import CheckpointError
 
 transformers = pytest.importorskip("transformers")

@@ -11,7 +11,8 @@ import pytest
 from refusals import refuses
 
 from npformer.pretrained.families import FAMILIES
-from npformer.pretrained.keys import GENERATION_KEYS, check_keys, parse_rules
+from npformer.pretrained.keys import GENERATION_KEYS
+from npformer.pretrained.rules import check_keys, parse_rules
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 CONFIGS = PUBLISHED["config.json"]

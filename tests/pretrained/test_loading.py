@@ -34,8 +34,8 @@ from npformer import (  # noqa: E402
 )
 from npformer.pretrained import ctranslate2  # noqa: E402
 from npformer.pretrained.families import FAMILIES  # noqa: E402
-from npformer.pretrained.naming import SHARED_SETTINGS, check_names  # noqa: E402
-from npformer.pretrained.pytorch import naming_to_save  # noqa: E402
+from npformer.pretrained.families.naming import SHARED_SETTINGS, check_names  # noqa: E402
+from npformer.pretrained.families.pytorch import naming_to_save  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import (  # noqa: E402
     configure,

@@ -11,7 +11,7 @@ pytest.importorskip("gguf")
 from tables import table  # noqa: E402
 
 from npformer import LanguageModel, pretrained  # noqa: E402
-from npformer.pretrained.naming import Naming  # noqa: E402
+from npformer.pretrained.families.naming import Naming  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import (  # noqa: E402, which needs them
     MEAN,

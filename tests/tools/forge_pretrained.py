@@ -26,8 +26,8 @@ import numpy as np
 from scripts.bench.memory import peak_bytes, reset_peak
 
 from npformer import Encoder, LanguageModel, Transformer, pretrained
+from npformer.pretrained.families.marian import BEGIN_LOGIT
 from npformer.pretrained.library_tokenizers import byte_pairs
-from npformer.pretrained.marian import BEGIN_LOGIT
 from npformer.pretrained.tokenizer import Tokenizer
 from tests.tools.forgery import (
     FAILED,

@@ -28,7 +28,7 @@ import numpy as np
 from npformer.exercises import check_function
 from npformer.exercises.child import ALL
 from npformer.exercises.trial import call
-from npformer.pretrained.keys import parse_table
+from npformer.pretrained.rules import parse_table
 from tests.tools import mutate_backward
 from tests.tools.tool import Natural, Seed, sampled, tool
 

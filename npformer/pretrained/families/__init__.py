@@ -1,19 +1,19 @@
 """The families of models whose files are read and written.
 
-Each is a class in a file of its own, or beside the one that it resembles: what its parameters are
-called (``names``), what its config.json says (``settings``), and, as methods, what no table can
-say. To add one is to write the class and to name it in ``CLASSES``.
+Each is a class in a file here, or beside the one that it resembles: what its parameters are called
+(``names``), what its config.json says (``settings``), and, as methods, what no table can say. To
+add one is to write the class and to name it in ``CLASSES``.
 """
 
 from typing import Any
 
 from npformer.errors import UserError
-from npformer.pretrained.bert import Bert, DistilBert, Roberta, XLMRoberta
-from npformer.pretrained.family import Family
-from npformer.pretrained.gpt2 import GPT2
-from npformer.pretrained.keys import check_supported
-from npformer.pretrained.llama import Llama, Mistral, Qwen2, Qwen3
-from npformer.pretrained.marian import Marian
+from npformer.pretrained.families.bert import Bert, DistilBert, Roberta, XLMRoberta
+from npformer.pretrained.families.family import Family
+from npformer.pretrained.families.gpt2 import GPT2
+from npformer.pretrained.families.llama import Llama, Mistral, Qwen2, Qwen3
+from npformer.pretrained.families.marian import Marian
+from npformer.pretrained.rules import check_supported
 
 CLASSES = (GPT2, Llama, Mistral, Qwen2, Qwen3, Bert, Roberta, XLMRoberta, DistilBert, Marian)
 FAMILIES = {family.name: family() for family in CLASSES}

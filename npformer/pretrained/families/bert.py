@@ -8,13 +8,8 @@ import numpy as np
 from npformer.checks import check_int, shown, warn
 from npformer.errors import UserError
 from npformer.models.encoder import Encoder
-from npformer.pretrained.family import LIKE_2017, SIZES, Family
-from npformer.pretrained.keys import (
-    check_supported,
-    parse_settings,
-    parse_table,
-    warned_unless,
-)
+from npformer.pretrained.families.family import LIKE_2017, SIZES, Family
+from npformer.pretrained.rules import check_supported, parse_settings, parse_table, warned_unless
 from npformer.pretrained.sentences import pooling_of, their_pooling
 
 # What a class of theirs predicts, by the settings of ours. The rest of its name is the family's.

@@ -7,9 +7,10 @@ from typing import Any
 from npformer.checks import shown, warn
 from npformer.errors import UserError
 from npformer.models.language_model import LanguageModel
+from npformer.pretrained.families.naming import Naming, check_settings
 from npformer.pretrained.files import ends_in
-from npformer.pretrained.keys import (
-    CONFIG_KEYS,
+from npformer.pretrained.keys import CONFIG_KEYS
+from npformer.pretrained.rules import (
     Rules,
     Settings,
     check_complete,
@@ -18,7 +19,6 @@ from npformer.pretrained.keys import (
     parse_table,
     refused_unless,
 )
-from npformer.pretrained.naming import Naming, check_settings
 
 # Names of theirs, and those of ours. Of several with one meaning, the last is written.
 ACTIVATIONS = parse_table("""

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019)."""
 
-from npformer.pretrained.family import LIKE_2017, LanguageFamily
-from npformer.pretrained.keys import parse_settings, parse_table, warned_unless
+from npformer.pretrained.families.family import LIKE_2017, LanguageFamily
+from npformer.pretrained.rules import parse_settings, parse_table, warned_unless
 
 
 class GPT2(LanguageFamily):

@@ -3,9 +3,9 @@
 from npformer.errors import UserError
 from npformer.operations.options import check_expressed
 from npformer.operations.settings import Rotary
-from npformer.pretrained.family import SIZES, LanguageFamily
-from npformer.pretrained.keys import (
-    ROPE_KEYS,
+from npformer.pretrained.families.family import SIZES, LanguageFamily
+from npformer.pretrained.keys import ROPE_KEYS
+from npformer.pretrained.rules import (
     check_complete,
     check_keys,
     check_supported,

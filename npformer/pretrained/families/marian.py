@@ -5,14 +5,9 @@ import numpy as np
 from npformer.checks import shown
 from npformer.errors import UserError
 from npformer.models.transformer import Transformer
-from npformer.pretrained.family import LIKE_2017, Family
+from npformer.pretrained.families.family import LIKE_2017, Family
 from npformer.pretrained.files import Stored
-from npformer.pretrained.keys import (
-    parse_settings,
-    parse_table,
-    refused_unless,
-    warned_unless,
-)
+from npformer.pretrained.rules import parse_settings, parse_table, refused_unless, warned_unless
 
 BEGIN_LOGIT = -1e4  # the logit of the begin token, which is not predicted
 # The tensors that have a row for the begin token.

@@ -16,7 +16,7 @@ from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.operations.options import check_expressed
 from npformer.pretrained.files import Tensors
-from npformer.pretrained.keys import listed
+from npformer.pretrained.rules import listed
 
 # Settings of ours that are checked or written for each family, or that say nothing of a model that
 # has been trained.

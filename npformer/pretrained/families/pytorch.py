@@ -9,9 +9,9 @@ from npformer.errors import UserError
 from npformer.models.encoder import Encoder
 from npformer.models.language_model import LanguageModel
 from npformer.models.transformer import Transformer
+from npformer.pretrained.families.naming import Naming, check_settings
 from npformer.pretrained.files import Stored
-from npformer.pretrained.keys import listed, parse_table
-from npformer.pretrained.naming import Naming, check_settings
+from npformer.pretrained.rules import listed, parse_table
 from npformer.reference import sinusoidal_encoding
 
 MARK = "layers.0.self_attn.in_proj_weight"  # of a stack
