@@ -9,37 +9,29 @@ it and waits.
 import contextlib
 import linecache
 import os
-import re
 import sys
 import threading
 import time
 import traceback
 from difflib import get_close_matches
 from functools import partial, wraps
-from importlib.util import decode_source
-from pathlib import Path
-from types import ModuleType
 
 import npformer
 import npformer.decoding
 import npformer.layers
 from npformer import reference
 from npformer.exercises.compare import check_function
-from npformer.exercises.courses import COURSES
+from npformer.exercises.courses import ALL
 from npformer.exercises.keeping import run_in_fork
-from npformer.exercises.progress import read_source
-from npformer.exercises.tasks import EXERCISES
+from npformer.exercises.source import read_source, run, syntax_error_text
 from npformer.exercises.texts import error_line, error_text
-from npformer.exercises.trial import PERSONS_CODE_RUNS, persons_code
-from npformer.exercises.verdict import UnderWay, Verdict, too_long
+from npformer.exercises.trial import PERSONS_CODE_RUNS
+from npformer.exercises.verdict import BEGIN, UnderWay, Verdict, too_long
 from npformer.reference import Ops
 
 MEMORY = 8 * 2**30  # bytes of addresses, of which the libraries take some
 FILE_SIZE = 2**30  # bytes of a file that it writes
-BEGIN = b"\0"  # what it prints when its time begins
 ENDING = threading.Lock()
-PARTS = [part for course in COURSES.values() for part in course.parts.values()]
-ALL = {exercise.key: exercise for exercise in (*EXERCISES.values(), *PARTS)}
 
 
 def main(key, file, answer_file, seconds):
@@ -131,29 +123,6 @@ def check_file(exercise, file, under_way=None):
         missing = f"the file has no function {exercise.function_name}"
         return Verdict("wrong", [f"{missing}{but}: expected {exercise.signature}"])
     return check_function(exercise, exercise.completed(names), file=file, under_way=under_way)
-
-
-def run(source, file):
-    """The names that the source of a file defines. It may import other files of its folder."""
-    sys.path.append(str(Path(file).parent))
-    module = ModuleType("exercise")
-    module.__file__ = file
-    sys.modules["exercise"] = module
-    code = compile(source, file, "exec")
-    # Errors quote the lines that run, whatever the code puts in place of its file: None says that
-    # no file is read again.
-    linecache.cache[file] = len(source), None, decode_source(source).splitlines(keepends=True), file
-    with persons_code():
-        exec(code, vars(module))
-    return vars(module)
-
-
-def syntax_error_text(error):
-    """A syntax error in one line."""
-    where = f" in line {error.lineno}" if error.lineno else ""
-    text = f": {error.text.strip()}" if error.text else ""
-    save = "; save it as UTF-8" if re.search("null bytes|codec|encoding", error.msg) else ""
-    return f"Python cannot read the file: {error.msg}{where}{text}{save}"
 
 
 def watch(file, answer, seconds, under_way):

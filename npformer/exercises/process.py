@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 import npformer
-from npformer.exercises.child import BEGIN
-from npformer.exercises.verdict import Verdict, too_long
+from npformer.exercises.verdict import BEGIN, Verdict, too_long
 
 SECONDS = 10.0  # for one function
 START = 60.0  # for starting Python, which takes long on a busy machine

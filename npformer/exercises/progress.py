@@ -11,19 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npformer.errors import UserError
-from npformer.files.paths import name_for_damaged, read_bounded, replace_file
+from npformer.exercises.source import read_source
+from npformer.files.paths import name_for_damaged, replace_file
 
 FOLDER = Path("exercises")  # in the current folder
 FILE = FOLDER / "progress.json"
-LARGEST = 2**20  # bytes; the files of the exercises have some thousands
 MOST_HINTS = 9  # of an exercise
-# What Python raises of a source that it cannot read: no Python, a zero byte, nested too deeply.
-UNREADABLE = SyntaxError, ValueError, RecursionError, MemoryError
-
-
-def read_source(path):
-    """The bytes of a file of a person, in whose place a program of theirs may have put anything."""
-    return read_bounded(path, LARGEST)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from npformer.exercises.texts import described, one_line
 
+BEGIN = b"\0"  # what the process of the checker prints when its time begins
 STATES = "solved", "wrong", "not written"
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from npformer.commands.exercises import main
 
-from npformer.exercises.child import ALL, check_file
+from npformer.exercises.child import check_file
+from npformer.exercises.courses import ALL
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import re
 
 from npformer.exercises import check_function
-from npformer.exercises.child import ALL
+from npformer.exercises.courses import ALL
 from npformer.exercises.exercise import Mistake
 
 

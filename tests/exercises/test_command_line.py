@@ -15,9 +15,10 @@ from tables import table
 from npformer.commands.exercises import next_of
 
 from npformer.exercises import EXERCISES
-from npformer.exercises.child import BEGIN, check_file
+from npformer.exercises.child import check_file
 from npformer.exercises.process import Printed, check_in_process
 from npformer.exercises.progress import Progress
+from npformer.exercises.verdict import BEGIN
 from tests.exercises.solving import NOT_WRITTEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "exercises.md"

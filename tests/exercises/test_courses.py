@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from npformer.exercises import check_function
-from npformer.exercises.child import PARTS
 from npformer.exercises.course.course import course_of
 from npformer.exercises.course.file import starting_text, stub
-from npformer.exercises.courses import COURSES
+from npformer.exercises.courses import COURSES, PARTS
 
 every_course = pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
 

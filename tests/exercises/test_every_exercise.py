@@ -14,7 +14,7 @@ import pytest
 from tables import table
 
 from npformer.exercises import EXERCISES, check_function, one_word, start, tasks
-from npformer.exercises.child import ALL, PARTS
+from npformer.exercises.courses import ALL, PARTS
 from npformer.exercises.start import OF_FLOAT32, SHOWS, explained, starting_text, task_text
 from tests.exercises import right_answers
 from tests.exercises.solving import verdict_on

@@ -12,11 +12,11 @@ from tables import table
 
 from npformer.commands.exercises import main
 
-from npformer.exercises.child import run as names_in
 from npformer.exercises.course.course import course_of
 from npformer.exercises.course.file import complete, starting_text
 from npformer.exercises.courses import COURSES
 from npformer.exercises.progress import Progress
+from npformer.exercises.source import run as names_in
 from npformer.exercises.transformer import BUILD as COURSE, reverse
 from npformer.exercises.transformer.derive import DERIVE
 from tests.exercises.solving import NOT_WRITTEN, edit, solve

@@ -26,7 +26,7 @@ import warnings
 import numpy as np
 
 from npformer.exercises import check_function
-from npformer.exercises.child import ALL
+from npformer.exercises.courses import ALL
 from npformer.exercises.trial import call
 from npformer.pretrained.rules import parse_table
 from tests.tools import mutate_backward

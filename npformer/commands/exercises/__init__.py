@@ -31,7 +31,8 @@ from npformer.commands.shared import command, new_parser
 from npformer.errors import UserError
 from npformer.exercises.courses import COURSES
 from npformer.exercises.process import check_in_process
-from npformer.exercises.progress import FILE, FOLDER, UNREADABLE, Progress, read_source
+from npformer.exercises.progress import FILE, FOLDER, Progress
+from npformer.exercises.source import UNREADABLE, read_source
 from npformer.exercises.start import heading, starting_text, task_text
 from npformer.exercises.tasks import EXERCISES
 from npformer.extras import BOOK

@@ -18,13 +18,13 @@ from npformer.commands.exercises.reports import (
 from npformer.commands.shared import shown_as_written
 
 from npformer.errors import UserError
-from npformer.exercises.child import run, syntax_error_text
 from npformer.exercises.course.course import course_of
 from npformer.exercises.course.file import complete, digests, starting_text, text_of
 from npformer.exercises.courses import COURSES
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
-from npformer.exercises.progress import FOLDER, UNREADABLE, read_source
+from npformer.exercises.progress import FOLDER
+from npformer.exercises.source import UNREADABLE, read_source, run, syntax_error_text
 from npformer.exercises.texts import error_text, line_of
 from npformer.runtime.blas_threads import one_blas_thread
 

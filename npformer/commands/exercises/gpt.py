@@ -19,7 +19,7 @@ from npformer.exercises.courses import COURSES
 from npformer.exercises.gpt.taking import solved_functions
 from npformer.exercises.gpt.text import read_text, sentences_of_npformer
 from npformer.exercises.gpt.writing import N_WRITTEN, Writer, words_of
-from npformer.exercises.progress import UNREADABLE
+from npformer.exercises.source import UNREADABLE
 
 
 class GptCommand(CourseCommand):

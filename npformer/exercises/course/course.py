@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from npformer.exercises.course.page import Page
 from npformer.exercises.course.part import Part
-from npformer.exercises.progress import FOLDER, UNREADABLE
+from npformer.exercises.progress import FOLDER
+from npformer.exercises.source import UNREADABLE
 from npformer.exercises.start import explained
 from npformer.runtime.forks import cached_property
 
