@@ -175,6 +175,9 @@ def complex_step(
     entry at a time.
 
     With ``entries``, indices into the flat array, it is an array of these derivatives alone.
+
+    >>> complex_step(np.sin, [np.array([0.0, 1.0])], 0, dy=1.0).round(4)  # cos 0 and cos 1
+    array([1.    , 0.5403])
     """
     args = [x.astype(complex) for x in args]
     x = args[i].flat

@@ -37,7 +37,7 @@ def embedding_backward(dy: Array, ids: Array, table_shape: tuple[int, int]) -> A
            [ 4., 40.]])
     """
     dtable = np.zeros_like(dy, shape=table_shape)
-    np.add.at(dtable, ids, dy)
+    np.add.at(dtable, ids, dy)  # dtable[ids] += dy would add one row alone of each id
     return dtable
 
 
