@@ -2,7 +2,9 @@
 record.
 """
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -117,7 +119,7 @@ class AttentionOptions:
 
     Examples
     --------
-    >>> AttentionOptions(causal=True).keywords
+    >>> dict(AttentionOptions(causal=True).keywords)
     {'causal': True, 'scale': None, 'dropout_rate': 0.0, 'softcap': None}
     """
 
@@ -134,22 +136,27 @@ class AttentionOptions:
         check_fields(self)
 
     @cached_property
-    def keywords(self) -> dict[str, Any]:
-        """The options by name, for ``attention``, which has them as keywords: ``**`` copies them.
-
-        They are made once, as are those below: whoever wants others makes a dict of their own.
-        """
-        return {name: getattr(self, name) for name in OF_ATTENTION}
+    def keywords(self) -> Mapping[str, Any]:
+        """The options by name, for ``attention``, which has them as keywords."""
+        return MappingProxyType({name: getattr(self, name) for name in OF_ATTENTION})
 
     @cached_property
-    def keywords_of_scores(self) -> dict[str, Any]:
+    def keywords_of_scores(self) -> Mapping[str, Any]:
         """Those without dropout, for what makes scores or whole weights."""
-        return {name: value for name, value in self.keywords.items() if name != "dropout_rate"}
+        return self._keywords_but("dropout_rate")
 
     @cached_property
-    def keywords_of_backward(self) -> dict[str, Any]:
+    def keywords_of_backward(self) -> Mapping[str, Any]:
         """Those that the backward pass needs: a key that ``causal`` hides has weight 0."""
-        return {name: value for name, value in self.keywords.items() if name != "causal"}
+        return self._keywords_but("causal")
+
+    def _keywords_but(self, name):
+        others = {other: value for other, value in self.keywords.items() if other != name}
+        return MappingProxyType(others)
+
+    def __getstate__(self):
+        """The fields alone: a copy computes again what is computed once for a record."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 OF_ATTENTION = [field.name for field in fields(AttentionOptions)]
