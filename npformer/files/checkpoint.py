@@ -20,9 +20,10 @@ from npformer.files.strict_json import check_restorable, check_size, parse_json
 from npformer.runtime.interrupts import deferred_interrupts
 
 FORMAT, VERSION = "npformer checkpoint", "1"
-# The checkpoints in the folder of a training: of the last step, of the best validation, and what
-# is made of them in the end.
+# The files in the folder of a training: the checkpoints of the last step and of the best
+# validation, what is made of them in the end, and the log.
 LAST, BEST, RESULT = "last.safetensors", "best.safetensors", "model.safetensors"
+LOG = "log.jsonl"
 LONGEST_REASON = 400  # characters: the reason may quote the file
 OF_CONTENT = TypeError, ValueError, OverflowError  # which the content of a file may cause
 

@@ -89,10 +89,10 @@ class EachGradient:
     """
 
     def __init__(self, loss_and_grad, params, knows_ready):
-        self.loss_and_grad, self.knows_ready = loss_and_grad, knows_ready
+        self.loss_and_grad, self.params, self.knows_ready = loss_and_grad, params, knows_ready
         self.shapes = {path: x.shape for path, x in tree.leaves(params)}
 
-    def __call__(self, take, params, batch, dropout_key, options):
+    def __call__(self, take, batch, dropout_key, options):
         """Compute a batch; ``take(path, grad)`` gets each gradient, which nobody changes then."""
         missing = dict.fromkeys(self.shapes)
 
@@ -109,7 +109,7 @@ class EachGradient:
 
         if self.knows_ready:
             options = options | {"ready": ready}
-        results = self.loss_and_grad(params, *batch, dropout_key=dropout_key, **options)
+        results = self.loss_and_grad(self.params, *batch, dropout_key=dropout_key, **options)
         loss, grads, _ = checked_results(results)
         for leaf, grad in tree.leaves({} if grads is None else grads):
             if leaf in missing or leaf not in self.shapes:  # which ``ready`` refuses

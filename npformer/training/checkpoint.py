@@ -7,11 +7,14 @@ from npformer.checks import check_int
 from npformer.errors import UserError
 from npformer.files.checkpoint import (  # their path before
     CheckpointError as CheckpointError,
+    joined,
     load_checkpoint as load_checkpoint,
     save_checkpoint as save_checkpoint,
 )
 from npformer.models.description import as_json, describe
-from npformer.operations.options import LARGEST, OPTIONS
+from npformer.operations.options import LARGEST, OPTIONS, check_instance
+
+OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 
 # The settings of a training that its checkpoint has to agree with.
 SETTINGS = "seed", "label_smoothing", "consistency", "clip_norm", "frozen"
@@ -29,12 +32,21 @@ def settings_of(trainer):
     return as_json(settings | {"optimizer": optimizer})
 
 
-def contents_of(trainer):
-    """The arrays of a checkpoint, and what else it says. All ranks have to call this."""
+def contents_of(trainer, info=None, arrays=None):
+    """The arrays of a checkpoint, and what else it says, with what somebody adds to both.
+
+    All ranks have to call this.
+    """
+    info = {} if info is None else check_instance("info", info, dict, "a dict")
+    arrays = {} if arrays is None else check_instance("arrays", arrays, dict, "a dict")
+    for name in arrays:
+        if isinstance(name, str) and name.startswith(OF_TRAINER):
+            expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
+            raise UserError(f"arrays has {name!r}, expected {expected}")
     moments = {name: trainer.flat_optimizer.whole(x) for name, x in trainer.state.moments.items()}
-    arrays = tree.to_arrays(trainer.params, "params") | tree.to_arrays(moments, "optimizer")
-    info = {"model": describe(trainer.model), "trainer": settings_of(trainer)}
-    return arrays, info | trainer.state.facts
+    ours = tree.to_arrays(trainer.params, "params") | tree.to_arrays(moments, "optimizer")
+    facts = {"model": describe(trainer.model), "trainer": settings_of(trainer)}
+    return ours | arrays, joined("info", facts | trainer.state.facts, info)
 
 
 def checked_contents(arrays, info, trainer):

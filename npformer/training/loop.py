@@ -12,7 +12,7 @@ import numpy as np
 
 from npformer.checks import check_callable, check_number, shown, warn
 from npformer.errors import UserError
-from npformer.files.checkpoint import BEST, LAST, import_safetensors
+from npformer.files.checkpoint import BEST, LAST, LOG, import_safetensors
 from npformer.files.json_log import JsonLog
 from npformer.files.locks import locked
 from npformer.files.paths import check_path
@@ -24,7 +24,6 @@ from npformer.progress import progress_bar, say
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.training.guard import NonFiniteError
 
-LOG = "log.jsonl"
 END = object()  # of the batches
 
 

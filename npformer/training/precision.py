@@ -1,7 +1,6 @@
 """Mixed precision on a GPU: steps compute in a shorter format; parameters stay float32."""
 
 import contextlib
-from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +40,6 @@ class Precision:
         if self.name == "float32":
             return loss_and_grad
 
-        @wraps(loss_and_grad)
         def in_short(params, *batch, **options):
             if self.half is not None:
                 self.half[...] = self.full  # the memory of ``params``; self.params are in self.half

@@ -55,7 +55,7 @@ class OverRanks:
         # error.
         self.results: list[tuple] = []
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+    def __call__(self, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch; return the loss of all batches with the last one, else 0.
 
         The losses of all batches are exchanged together, as each exchange takes its time.
@@ -73,7 +73,7 @@ class OverRanks:
             gradients = self.sum_of_batches(n_shards, is_first, is_last)
 
         def losses_of_mine():
-            losses = self.on_this_rank.losses(mine, n_shards, gradients, params, options)
+            losses = self.on_this_rank.losses(mine, n_shards, gradients, options)
             return [float(loss) for loss in losses]  # as JSON has them
 
         self.results.append(attempted(losses_of_mine))

@@ -116,14 +116,14 @@ class OverShards:
         self.flat_grads = state.flat_grads
         self.slots = slots_of(state.params)
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+    def __call__(self, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch, and return its loss."""
         shards = self.sharding.shards(batch, dropout_key)
         sums = {(0, len(shards)): self.flat_grads}
         gradients = GradientTree(self.slots, sums, is_first)
-        return sum_of_losses(self.losses(shards, len(shards), gradients, params, options))
+        return sum_of_losses(self.losses(shards, len(shards), gradients, options))
 
-    def losses(self, shards, n_shards, gradients, params, options):
+    def losses(self, shards, n_shards, gradients, options):
         """Compute some of the ``n_shards`` of a batch, and return the loss of each.
 
         Their gradients go into a ``GradientTree``.
@@ -131,7 +131,7 @@ class OverShards:
 
         def loss_of(shard):
             take = partial(gradients.add, shard.number)
-            return self.each_gradient(take, params, shard.batch, shard.dropout_key, options)
+            return self.each_gradient(take, shard.batch, shard.dropout_key, options)
 
         if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
             return [loss_of(shards[0])]

@@ -78,14 +78,12 @@ def training_step(
         is_first = i == 0
         is_last = i + 1 == len(batches)
         batch_key = derive_key(key, i)
-        loss = loss + loss_and_grad(
-            state.params, batch, batch_key, options, is_first=is_first, is_last=is_last
-        )
+        loss = loss + loss_and_grad(batch, batch_key, options, is_first=is_first, is_last=is_last)
     optimizer.clear_frozen(state.flat_grads)
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_update = are_usable(loss, norm, clip_norm, state.flat_params.dtype)
-    # With NaN, reference/math/update.py changes nothing.
+    # If it is none, NaN is the factor, with which reference/math/update.py changes nothing.
     grad_scale = np.where(is_update, clipping / loss_scale, np.nan)
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
     return loss, norm, is_update
@@ -102,16 +100,14 @@ class WholeBatch:
         self.each_gradient = each_gradient
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
 
-    def __call__(self, params, batch, dropout_key, options, *, is_first, is_last):
+    def __call__(self, batch, dropout_key, options, *, is_first, is_last):
         """Compute a batch, and return its loss."""
-        take = self.write if is_first else self.add
-        return self.each_gradient(take, params, batch, dropout_key, options)
 
-    def write(self, path, grad):
-        """Write a gradient of the first batch."""
-        self.sum_of[path][...] = grad
+        def take(path, grad):
+            total = self.sum_of[path]
+            if is_first:
+                total[...] = grad
+            else:
+                total += grad
 
-    def add(self, path, grad):
-        """Add a gradient to those of the batches before."""
-        total = self.sum_of[path]
-        total += grad
+        return self.each_gradient(take, batch, dropout_key, options)

@@ -21,11 +21,11 @@ from npformer.arrays import digest, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
 from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.errors import UserError
-from npformer.files.checkpoint import joined, load_checkpoint, refusing, save_checkpoint
+from npformer.files.checkpoint import load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
 from npformer.models.batch import EachGradient, check_batches, count_of, loss_options
 from npformer.operations.explain import Calls
-from npformer.operations.options import check_instance, settings_from
+from npformer.operations.options import settings_from
 from npformer.quantized import check_trainable
 from npformer.runtime.blas_threads import one_blas_thread
 from npformer.runtime.ranks import Ranks, checked_ranks, world
@@ -48,7 +48,6 @@ from npformer.training.step import Numbers, WholeBatch, training_step
 if TYPE_CHECKING:  # only who asks for a diagnosis waits for its import
     from npformer.diagnosis import Findings
 
-OF_TRAINER = "params.", "optimizer."  # how the names of its arrays begin in a checkpoint
 FIXED = "params", "flat_params", "ops", "ranks"  # attributes that are set once
 # beside ``LoopSettings``:
 ARGUMENTS_OF_FIT = "n_steps", "validate", "save", "callbacks", "progress", "watch"
@@ -415,17 +414,9 @@ class Trainer:
         ValueError
             If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
-        info = {} if info is None else check_instance("info", info, dict, "a dict")
-        arrays = {} if arrays is None else check_instance("arrays", arrays, dict, "a dict")
-        for name in arrays:
-            if isinstance(name, str) and name.startswith(OF_TRAINER):
-                expected = f"names that do not begin with {' or '.join(map(repr, OF_TRAINER))}"
-                raise UserError(f"arrays has {name!r}, expected {expected}")
         with self._guard():  # a file that is written is known to be of this training
             self.ranks.agree(lambda: {"save": {"n_steps": self.n_steps}})
-            ours, facts = contents_of(self)
-            arrays = ours | arrays
-            info = joined("info", facts, info)
+            arrays, info = contents_of(self, info, arrays)
             self.ranks.first(lambda: save_checkpoint(path, arrays, info))
             self.state.files.add(Path(path).resolve())
 

@@ -14,12 +14,11 @@ from npformer.commands.shared.signature import Backend, Fields, JsonFile, Output
 
 from npformer.diagnosis.watch import Watch
 from npformer.errors import UserError
-from npformer.files.checkpoint import LAST
+from npformer.files.checkpoint import LAST, LOG
 from npformer.models import Transformer
 from npformer.progress import say
 from npformer.runtime.ranks import world
 from npformer.training import JsonLog, NonFiniteError, StopSignals
-from npformer.training.loop import LOG
 
 CURVES = "curves.png"
 SIZES = "d_model n_heads n_layers d_ff"  # of a Transformer
