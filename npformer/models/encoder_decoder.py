@@ -9,7 +9,7 @@ from npformer.checks import check_int, check_two_axes, warn
 from npformer.errors import UserError
 from npformer.models.batch import filled_up
 from npformer.models.gradients import Gradients
-from npformer.models.losses import CrossEntropy, with_r_drop
+from npformer.models.losses import CrossEntropy, RDrop, twice
 from npformer.models.model import Model
 from npformer.operations.options import check_option
 from npformer.reference.math.random import keys_from
@@ -47,6 +47,12 @@ class EncoderDecoder(Model):
     _init_stacks: Callable
     _encode: Callable
     _decode: Callable
+
+    # What a model has that is no ``Transformer``, whose settings say it.
+    tie_embeddings = False
+    scale_embeddings = True
+    has_learned_positions = False
+    share_layers: int | None = None
 
     sides = ("source", "target")
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
@@ -217,9 +223,10 @@ class EncoderDecoder(Model):
         """
         ops = self._backend(backend, params)
         src, tgt_in, targets, n_targets = self._batch(params, src, tgt_in, tgt_out)
-        criterion = CrossEntropy(self.pad_id, label_smoothing, n_tokens, loss_scale)
+        criterion: Any = CrossEntropy(self.pad_id, label_smoothing, n_tokens, loss_scale)
         if consistency:
-            criterion, src, tgt_in = with_r_drop(criterion, consistency, src, tgt_in)
+            criterion = RDrop(criterion, consistency)
+            src, tgt_in = twice(src, tgt_in)
         gradients = Gradients(params, ready, self._n_uses) if with_grad else None
         encoder_key, decoder_key = keys_from(dropout_key, 2)
 

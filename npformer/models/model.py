@@ -39,15 +39,15 @@ class Model:
     dtype: str
     _new_params: Callable
     loss_and_grad: Callable
+    tie_embeddings: bool
+    scale_embeddings: bool  # whether the vectors of the tokens are multiplied by √D
+    has_learned_positions: bool  # whether what is added to these vectors are parameters
+    # How many sets of parameters the layers of a stack have, if several use one.
+    share_layers: int | None
+
     sides: tuple[str, ...] = ("",)
-    tie_embeddings = False
     # The token with which decoding ends a target that reaches its limit, if any.
     forced_eos_id: int | None = None
-    # How many sets of parameters the layers of a stack have, if several use one.
-    share_layers: int | None = None
-    scale_embeddings = True  # whether the vectors of the tokens are multiplied by √D
-    # Whether the vectors that are added to the embeddings are parameters.
-    has_learned_positions = False
 
     def init(self, seed: int = 0) -> dict:
         """Return new parameters, a nested dict; the same seed gives the same parameters."""
