@@ -245,7 +245,7 @@ class Encoder(EncoderSettings):
             params["types"] = new.positions(self.n_types, D)
         if self.embedding_norm:
             params["embedding_norm"] = new.norm(D, self.norm_type)
-        params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
+        params["layers"] = self._new_stack(new, "layers")
         params |= self.head.new_params(new)
         if self.head.size is not None:
             params |= self._new_output(new, self.head.size)

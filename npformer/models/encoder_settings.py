@@ -33,8 +33,9 @@ class EncoderSettings(OneStack):
             raise UserError(f"{sizes}: {expected}")
         if self.vocab is None:
             self._set(pad_id=None)
-        vocabularies = [] if self.vocab is None else [self.vocab]
-        self._check_settings(*vocabularies)
+            self._check_settings()
+        else:
+            self._check_settings(self.vocab)
         self.head.check_settings()
         if self.pooler and self.by_position:
             raise UserError("pooler=True, expected False where each position has an output")
@@ -46,14 +47,14 @@ class EncoderSettings(OneStack):
 
     def _check_pooling(self):
         """Check how a sequence becomes a vector; what was read from a file gets its types."""
+        poolings = [self.pooling]
         if isinstance(self.pooling, (list, tuple)):
-            self._set(pooling=tuple(self.pooling))
-            if len(self.pooling) < 2 or "none" in self.pooling:
+            poolings = list(self.pooling)
+            self._set(pooling=tuple(poolings))
+            if len(poolings) < 2 or "none" in poolings:
                 raise UserError(f"pooling={self.pooling}, expected two or more of {POOLINGS[:-1]}")
-            for pooling in self.pooling:
-                check_choice("pooling", pooling, POOLINGS)
-        else:
-            check_choice("pooling", self.pooling, POOLINGS)
+        for pooling in poolings:
+            check_choice("pooling", pooling, POOLINGS)
         maps = [
             VectorMap(**each) if isinstance(each, dict) else each for each in self.after_pooling
         ]

@@ -192,7 +192,7 @@ class LanguageModel(OneStack):
         params = {"embedding": new.embedding(self.vocab, self.d_model)}
         if self.has_learned_positions:
             params["positions"] = new.positions(self.max_len, self.d_model)
-        params["layers"] = self._new_stack(new.encoder_layer, "layers", new)
+        params["layers"] = self._new_stack(new, "layers")
         return params | self._new_output(new, self.vocab, has_bias=False)
 
     def _inputs(self, params, ids):

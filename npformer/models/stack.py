@@ -93,8 +93,9 @@ class TransformerModel(TransformerSettings, Model):
         paths = [f"{name}.{layer}" for name in self.stacks for layer in self._names_of_layers[name]]
         return super()._count_uses() | Counter(paths)
 
-    def _new_stack(self, new_layer, name, new):
-        """The parameters of a stack, whose layers ``new_layer`` draws, a method of ``new``."""
+    def _new_stack(self, new, name):
+        """The parameters of a stack; the layers of a "decoder" have attention to a memory, too."""
+        new_layer = new.decoder_layer if name == "decoder" else new.encoder_layer
         names = dict.fromkeys(self._names_of_layers[name])
         params = {layer: new_layer(self.layer_shapes) for layer in names}
         if self.has_final_norm:

@@ -93,9 +93,7 @@ class Transformer(TransformerModel, SourceAndTarget, EncoderDecoder):
         return {"encoder": weights[:n], "decoder": weights[n::2], "memory": weights[n + 1 :: 2]}
 
     def _init_stacks(self, new):
-        encoder = self._new_stack(new.encoder_layer, "encoder", new)
-        decoder = self._new_stack(new.decoder_layer, "decoder", new)
-        return encoder, decoder
+        return [self._new_stack(new, name) for name in self.stacks]
 
     def _decode(self, ops, params, memory, src, tgt_in, dropout_key=None, with_grad=False):
         check_shape(memory=(memory, (*src.shape, self.d_model)))
