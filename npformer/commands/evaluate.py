@@ -26,6 +26,7 @@ from npformer.commands.shared import (
     write_whole,
 )
 from npformer.commands.shared.decoding import Search
+from npformer.commands.shared.lines import in_short
 from npformer.commands.shared.models import TrainedModel
 
 from npformer.arrays import digest
@@ -151,12 +152,9 @@ def check_lines(translator, text):
         return
     if len(messages) == 1:
         raise UserError(f"{messages[0]}; nothing was translated")
-    shown = messages[:SHOWN]
-    if len(messages) > SHOWN:
-        shown.append(f"{len(messages) - SHOWN:,} more, too")
     raise UserError(
         f"{len(messages):,} lines cannot be evaluated, "
-        f"and nothing was translated: {'; '.join(shown)}"
+        f"and nothing was translated: {in_short(messages, SHOWN)}"
     )
 
 

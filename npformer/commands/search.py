@@ -36,6 +36,7 @@ from npformer.commands.shared import (
 )
 from npformer.commands.shared.lines import (
     BAD_LINES,
+    in_short,
     is_standard_input,
     name_of,
     read,
@@ -213,13 +214,6 @@ def text_in(file):
     if bad_lines and not any(map(str.strip, lines)):
         raise UserError(bad_lines[0])  # why nothing is left
     return text_of(lines, name_of(file)), bad_lines
-
-
-def in_short(messages):
-    """The first of some messages, and how many others there are; "" if there is none."""
-    if len(messages) < 2:
-        return "".join(messages)
-    return f"{messages[0]}; {len(messages) - 1:,} more, too"
 
 
 def files_in(folder):

@@ -71,7 +71,7 @@ class Watch:
         self.watched = Watched(known or ())
         self.examines_first = known is None
         self.batches = SeenBatches(trainer, held_out)
-        self.arrays = SeenArrays(trainer)
+        self.params_before = np.empty_like(trainer.flat_params)  # once, as new memory is slow
 
     def of(self, batches):
         """The same batches, which are looked at before their steps are made."""
@@ -95,9 +95,12 @@ class Watch:
             self.tell(signs.of_means(steps))
         if trainer.ranks.alone:  # else a rank has a part of the gradient
             if n % EVERY == 1:
-                self.arrays.remember()
-            if n % EVERY == 2:
-                parts = self.arrays.norms()
+                self.params_before[...] = trainer.flat_params
+            if n % EVERY == 2:  # the step after that
+                update = np.subtract(
+                    trainer.flat_params, self.params_before, out=self.params_before
+                )
+                parts = norms_of_parts(trainer, update)
                 self.watched.add_norms(parts, info.lr)
                 self.tell(signs.of_updates(info, parts))
 
@@ -166,23 +169,6 @@ class SeenBatches:
         is_unlike = n == UNLIKE and self.fits and np.mean(self.fits) < 0.5
         if (n % MATCHED == 0 or is_unlike) and len(batch[0]) > 3:
             yield from signs.strangers(self.trainer, batch)
-
-
-class SeenArrays:
-    """The norms of parameters, gradient and update, in the step after ``remember``."""
-
-    def __init__(self, trainer):
-        self.trainer = trainer
-        self.before = np.empty_like(trainer.flat_params)  # once, as new memory is slow
-
-    def remember(self):
-        """Copy the parameters, for the update that is measured in the next step."""
-        self.before[...] = self.trainer.flat_params
-
-    def norms(self):
-        """The ``Norms`` of each part in the step that was made since."""
-        update = np.subtract(self.trainer.flat_params, self.before, out=self.before)
-        return norms_of_parts(self.trainer, update)
 
 
 def norms_of_parts(trainer, update):

@@ -9,7 +9,7 @@ import numpy as np
 from npformer.arrays import library_of
 from npformer.checks import check_int
 from npformer.errors import UserError
-from npformer.operations.options import LARGEST, check_fields
+from npformer.operations.options import LARGEST, Count, check_fields
 
 
 def pack(sequences, pad_id, *, begin=None, end=None):
@@ -39,8 +39,8 @@ class Batches:
     """What ``npformer.batches`` returns: batches that can be read again and again."""
 
     columns: list
-    size: int
-    epochs: int | None
+    size: Count
+    epochs: Count | None
     seed: int
     shuffle: bool
     drop_last: bool
@@ -158,9 +158,6 @@ def batches(
     >>> next(iter(batches(sentences, size=3, shuffle=False, pad_id=0)))[0].tolist()
     [[5, 6, 7], [8, 0, 0], [9, 4, 0]]
     """
-    size = check_int("size", size, at_least=1)
-    if epochs is not None:
-        epochs = check_int("epochs", epochs, at_least=1)
     if pad_id is not None:
         pad_id = check_int("pad_id", pad_id, at_least=-LARGEST, at_most=LARGEST)
     if not arrays:

@@ -104,6 +104,14 @@ def lines_of(path, refuse):
         refuse(message_or_raise(error))
 
 
+def in_short(messages, most=1):
+    """The first of some messages, and how many others there are."""
+    shown = messages[:most]
+    if len(messages) > most:
+        shown.append(f"{len(messages) - most:,} more, too")
+    return "; ".join(shown)
+
+
 def text_of_argument(argument):
     """The text of an argument; "-" stands for all of standard input."""
     if is_standard_input(argument):

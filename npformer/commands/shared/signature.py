@@ -148,7 +148,7 @@ class Fields(Record):
     def add_to(self, parser, meanings):
         """Add the options. The parser has no default for them, so that it tells what was typed."""
         group = parser.add_argument_group(self.title) if self.title else parser
-        of_settings = {name: {"help": in_short(text)} for name, _, text in entries_in(self.owner)}
+        of_settings = {name: {"help": as_help(text)} for name, _, text in entries_in(self.owner)}
         for part in self.parts.values():
             part.add_to(group, of_settings | meanings)
         parser.set_defaults(**dict.fromkeys(self.parts))
@@ -250,10 +250,10 @@ def entries_in(owner):
                     yield name, kind, meaning
 
 
-def in_short(text):
+def as_help(text):
     """The first sentence of what a docstring of the library says, as the help says it.
 
-    >>> in_short("Width D (of ``x``). It is 8 or more.")
+    >>> as_help("Width D (of ``x``). It is 8 or more.")
     'width D'
     """
     sentence, _, _ = re.sub(r" \([^)]*\)|``", "", text).partition(". ")
