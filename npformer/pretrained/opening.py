@@ -33,13 +33,14 @@ COMPILED = "_orig_mod."  # which torch.compile puts into names
 PARALLEL = "module."  # with which DistributedDataParallel begins them
 
 
-def is_of_others(path: Path, has_checkpoint: bool) -> bool:
+def is_of_others(path: Path) -> bool:
     """Whether ``pretrained.load`` is to read what a path leads to.
 
     The checkpoints of a training in a folder without config.json come before its GGUF files.
     """
     if path.suffix == ".gguf" or (path / "config.json").exists():
         return True
+    has_checkpoint = any((path / name).exists() for name in (LAST, BEST, RESULT))
     return path.is_dir() and not has_checkpoint and bool(gguf_names(path))
 
 

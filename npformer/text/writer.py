@@ -69,8 +69,7 @@ class Writer:
         from npformer.pretrained.tokenizer import check_tokenizer
 
         path = Path(path)
-        names = [name for name in (BEST, LAST) if (path / name).exists()]
-        if is_of_others(path, has_checkpoint=bool(names)):
+        if is_of_others(path):
             model, params, tokens = load_merged(path)
             check_tokenizer(tokens, model, isinstance(model, LanguageModel), "a language model")
             return cls(model, params, tokens, backend)
@@ -79,7 +78,8 @@ class Writer:
                 f"there is no checkpoint {path}, and no model that exists: {GETTING}"
             )
         if path.is_dir():
-            path = path / (names[0] if names else LAST)
+            best = path / BEST
+            path = best if best.exists() else path / LAST
         arrays, info = load_checkpoint(path)
         model, tokens = model_in(arrays, info, path)
         return cls(model, tree.from_arrays(arrays, "params"), tokens, backend, info)

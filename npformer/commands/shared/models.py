@@ -92,13 +92,11 @@ def kind_of_model(path):
     """The ``Kind`` of model that lies at a path, by names and settings alone; None if none does."""
     if kind_of_file(path) == MISSING:
         return None
-    names = [name for name in (RESULT, BEST, LAST) if (path / name).exists()]
-    if is_of_others(path, has_checkpoint=bool(names)):
+    if is_of_others(path):
         has_settings = (path / "config.json").exists()
         return _kind_in_folder(path) if has_settings else OF_TRANSFORMERS[LanguageModel]
-    if names:
-        path = path / names[0]
-    description, arrays = description_in(path)
+    files = [path / name for name in (RESULT, BEST, LAST) if (path / name).exists()]
+    description, arrays = description_in(files[0] if files else path)
     if not isinstance(description, dict):
         return None
     if description.get("name") == "LanguageModel":
