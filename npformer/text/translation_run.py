@@ -117,10 +117,7 @@ class TranslationRun(TextRun):
         before = TranslationSettings.of_checkpoint(info, path)
         with refusing(path):
             _check_progress(info)
-            source, target = Translator.subwords_in(arrays)
-            model = _model(before, source, target)
-            check_subwords(model, source, target)
-            check_params(model, arrays)  # before a trainer of this size is made
+            source, target = _vocabularies_in(arrays, before)
         # A cosine that ends at another step is another schedule from the beginning.
         fixed = {"steps"} if before.schedule == "cosine" else set()
         settings = before.changed(changes or {}, cls.MAY_CHANGE - fixed, path)
@@ -245,6 +242,18 @@ def _load(path):
     if not {"settings", "place", "validations", "n_logged"} <= info.keys():
         raise CheckpointError(f"{path} is not the checkpoint of a translation training")
     return arrays, info
+
+
+def _vocabularies_in(arrays, settings):
+    """The vocabularies of source and target in the arrays of a checkpoint.
+
+    It raises, before a trainer is made, if they or the parameters are not those of the settings.
+    """
+    source, target = Translator.subwords_in(arrays)
+    model = _model(settings, source, target)
+    check_subwords(model, source, target)
+    check_params(model, arrays)
+    return source, target
 
 
 def _learned(text, settings, ranks):

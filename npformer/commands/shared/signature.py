@@ -116,7 +116,7 @@ class Record:
         return self.owner(**{name: part.value_in(options) for name, part in self.parts.items()})
 
 
-class Fields(Record):
+class Fields:
     """A dict of the fields of settings that were typed, in ``Annotated``: each is an option.
 
     Parameters
@@ -133,7 +133,7 @@ class Fields(Record):
     """
 
     def __init__(self, settings, names, defaults=None, title=None):
-        self.owner = settings
+        self.settings = settings
         self.title = title
         self.parts = {}
         for name in names.split():
@@ -148,7 +148,7 @@ class Fields(Record):
     def add_to(self, parser, meanings):
         """Add the options. The parser has no default for them, so that it tells what was typed."""
         group = parser.add_argument_group(self.title) if self.title else parser
-        of_settings = {name: {"help": as_help(text)} for name, _, text in entries_in(self.owner)}
+        of_settings = {name: {"help": as_help(text)} for name, _, text in entries_in(self.settings)}
         for part in self.parts.values():
             part.add_to(group, of_settings | meanings)
         parser.set_defaults(**dict.fromkeys(self.parts))
