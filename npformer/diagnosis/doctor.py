@@ -163,10 +163,10 @@ class Answers:
         try:
             for finding in check(self.subject):
                 self.note(finding)
-        except UserError as error:  # the question cannot be asked of this model, or of this batch
-            self.missing.setdefault(str(error), []).append(question_of(check))
         except FAILURES as error:
-            self.missing.setdefault(with_type(error), []).append(question_of(check))
+            # A question says by a UserError why it cannot be asked of this model or batch.
+            reason = str(error) if isinstance(error, UserError) else with_type(error)
+            self.missing.setdefault(reason, []).append(question_of(check))
 
     def note(self, finding):
         """Note a sign. Of those with one name, the first one stays."""
