@@ -105,7 +105,7 @@ def opened_folder(path: Path) -> Contents:
     check_not_quantised(config, tensors)
     files = files_of_tokenizer(path)
     if family.model is Encoder and "pooling" not in config:  # which npformer alone writes
-        width = config.get(family.settings.keys["d_model"])
+        width = config.get(family.settings.key_of["d_model"])
         modules, of_modules = sentence_modules(path, files, width)
         config |= modules
         tensors |= of_modules

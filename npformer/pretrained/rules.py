@@ -49,20 +49,13 @@ def parse_rules(text: str) -> Rules:
 
 
 def refused_unless(values: dict[str, Any]) -> Rules:
-    """A file is refused if it has a key with another value; a tuple has several values."""
-    return _with_values("refused", values)
+    """A file is refused if it has a key with another value."""
+    return {key: Rule("refused", (value,)) for key, value in values.items()}
 
 
 def warned_unless(values: dict[str, Any]) -> Rules:
-    """A warning names each key that has another value; a tuple has several values."""
-    return _with_values("warned", values)
-
-
-def _with_values(kind, values):
-    table = {}
-    for key, value in values.items():
-        table[key] = Rule(kind, value if isinstance(value, tuple) else (value,))
-    return table
+    """A warning names each key that has another value."""
+    return {key: Rule("warned", (value,)) for key, value in values.items()}
 
 
 UNKNOWN = Rule("warned")
@@ -88,7 +81,7 @@ def parse_table(text: str) -> dict[str, str]:
 class Settings(NamedTuple):
     """What config.json says of the models of a family: all that is no name of a parameter."""
 
-    keys: dict[str, str]  # settings of ours, and the keys of theirs
+    key_of: dict[str, str]  # settings of ours, and the keys of theirs
     converted: set[str]  # settings that the code of the family makes of several keys
     constants: dict[str, Any]  # settings that all models have
     defaults: dict[str, Any]  # what keys of theirs mean where they are missing
@@ -111,7 +104,7 @@ def parse_settings(*tables: str) -> Settings:
     ``parse_rules``, "harmless use_cache", say what other keys mean.
 
     >>> settings = parse_settings("vocab n\nd_ff m null\neps = 0.1\nharmless use_cache")
-    >>> settings.keys, settings.defaults, settings.constants
+    >>> settings.key_of, settings.defaults, settings.constants
     ({'vocab': 'n', 'd_ff': 'm'}, {'m': None}, {'eps': 0.1})
     >>> settings.rules["use_cache"].kind
     'harmless'
@@ -128,7 +121,7 @@ def parse_settings(*tables: str) -> Settings:
             settings.supported[key] = value
             settings.rules.update(refused_unless({key: value}))
             continue
-        settings.keys.pop(ours, None)
+        settings.key_of.pop(ours, None)
         settings.constants.pop(ours, None)
         if key == "=":
             settings.constants[ours] = value
@@ -137,7 +130,7 @@ def parse_settings(*tables: str) -> Settings:
         else:
             settings.rules[key] = Rule("read")
             if ours != "-":
-                settings.keys[ours] = key
+                settings.key_of[ours] = key
             if values:
                 settings.defaults[key] = value
     return settings

@@ -429,7 +429,7 @@ def settings_of(model):
 def test_a_family_names_settings_that_its_model_has(name):
     family = FAMILIES[name]
     table = family.settings
-    own = {*table.keys, *table.constants, *table.converted}
+    own = {*table.key_of, *table.constants, *table.converted}
     assert own | SHARED_SETTINGS <= settings_of(family.model)
 
 

@@ -24,6 +24,7 @@ from npformer.commands.exercises.reports import (
     named,
     print_answer,
     print_hints,
+    print_line,
     report,
 )
 from npformer.commands.shared import command, new_parser
@@ -104,7 +105,7 @@ def show_list(options, progress):
         state = "begun" if progress.is_begun(name) else ""
         if name in progress.solved:
             state = "solved"
-        print(f"{number:3}  {name:<24}{exercise.title:<58}{state}".rstrip())
+        print_line(number, exercise, state)
     n_solved = len(progress.solved & set(EXERCISES))
     print(f"\n{n_solved} of {len(EXERCISES)} solved")
     print(next_line(progress))

@@ -13,6 +13,7 @@ from npformer.commands.exercises.reports import (
     print_derivation,
     print_hint_alone,
     print_hints,
+    print_line,
     report,
 )
 from npformer.commands.shared import shown_as_written
@@ -233,7 +234,7 @@ class CourseCommand:
             state = "changed since its check" if is_changed(part, progress) else ""
             if part.key in progress.solved:
                 state = "solved"
-            print(f"{number:3}  {part.name:<24}{part.title:<58}{state}".rstrip())
+            print_line(number, part, state)
         self.print_next(course, progress)
 
     def check(self, options, progress):

@@ -43,6 +43,11 @@ def add_seconds(parser):
     parser.add("--seconds", "the time that a function has", type=kind, default=SECONDS)
 
 
+def print_line(number, exercise, state):
+    """Print a line of a list of exercises."""
+    print(f"{number:3}  {exercise.name:<24}{exercise.title:<58}{state}".rstrip())
+
+
 def report(exercise, file, verdict, printed, progress, program):
     """Note whether it is solved and what is wrong, and print it, or that nothing is.
 

@@ -176,7 +176,7 @@ class Bert(Family):
 
     def extra_keys_for(self, model):
         """The class of theirs, and what belongs to it."""
-        if "n_types" in self.settings.keys and not model.n_types:
+        if "n_types" in self.settings.key_of and not model.n_types:
             raise UserError("n_types=0, expected at least 1")
         keys = {"architectures": [self.class_of(model)]}
         keys["tie_word_embeddings"] = model.tie_embeddings or model.task != "words"
@@ -292,7 +292,7 @@ class Roberta(Bert):
         """Our settings; the length is that of all rows of the table without those of no token."""
         settings = super().settings_of(config, tensors, instead)
         if POSITION_TABLE in tensors and "max_len" not in instead:
-            key = self.settings.keys["max_len"]
+            key = self.settings.key_of["max_len"]
             length = tensors[POSITION_TABLE].shape[0]
             n_rows = length + settings["pad_id"] + 1
             if check_int(key, config[key]) != n_rows:

@@ -11,13 +11,13 @@ from npformer.pretrained.families.naming import Naming, check_settings
 from npformer.pretrained.files import ends_in
 from npformer.pretrained.keys import CONFIG_KEYS
 from npformer.pretrained.rules import (
+    Rule,
     Rules,
     Settings,
     check_complete,
     check_keys,
     check_supported,
     parse_table,
-    refused_unless,
 )
 
 # Names of theirs, and those of ours. Of several with one meaning, the last is written.
@@ -67,7 +67,8 @@ class Family(Naming):
         """What each key of config.json means, in a file of this family."""
         table = CONFIG_KEYS | self.settings.rules
         if self.architectures:
-            table |= refused_unless({"architectures": tuple([name] for name in self.architectures)})
+            listed = tuple([name] for name in self.architectures)
+            table["architectures"] = Rule("refused", listed)
         return table | self.extra_rules(self.settings.defaults | config)
 
     def extra_rules(self, config: dict) -> Rules:
@@ -82,12 +83,12 @@ class Family(Naming):
         check_keys(config, self.rules(config), "config.json")
         table = self.settings
         config = table.defaults | config
-        needed = [key for ours, key in table.keys.items() if ours not in instead]
+        needed = [key for ours, key in table.key_of.items() if ours not in instead]
         check_complete(config, needed, "config.json")
-        settings: dict[str, Any] = {ours: config.get(key) for ours, key in table.keys.items()}
+        settings: dict[str, Any] = {ours: config.get(key) for ours, key in table.key_of.items()}
         if "activation" in settings:
             theirs = settings["activation"]
-            check_supported(table.keys["activation"], theirs, ACTIVATIONS)
+            check_supported(table.key_of["activation"], theirs, ACTIVATIONS)
             settings["activation"] = ACTIVATIONS[theirs]
         return table.constants | settings | self.extra_settings_from(config, tensors)
 
@@ -98,12 +99,12 @@ class Family(Naming):
     def config_of(self, model) -> dict:
         """What config.json says of a model of ours, which has to be of this family."""
         table = self.settings
-        check_settings(model, table.constants, {*table.keys, *table.converted})
+        check_settings(model, table.constants, {*table.key_of, *table.converted})
         if model.has_final_norm != (model.norm == "pre"):
             raise UserError(f"final_norm={model.final_norm}, expected None")
         config = {"model_type": self.name, "architectures": [*self.architectures[:1]]}
         config |= table.supported
-        for ours, key in table.keys.items():
+        for ours, key in table.key_of.items():
             config[key] = value_for_others(model, ours)
         return config | self.extra_keys_for(model)
 

@@ -113,7 +113,7 @@ class Llama(LanguageFamily):
         keys = {"rope_parameters": rope, "rope_theta": rotary.base}
         keys["num_key_value_heads"] = model.n_kv_heads or model.n_heads
         keys["head_dim"] = model.layer_settings.attention.head_width(model.d_model)
-        if "bias" in self.settings.keys:
+        if "bias" in self.settings.key_of:
             keys["mlp_bias"] = model.bias
         return keys
 

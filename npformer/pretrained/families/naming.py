@@ -49,15 +49,6 @@ class Naming:
             renamed[name if name.startswith(self.heads) else self.prefix + name] = x
         return renamed
 
-    def views(self, model, params: dict) -> dict[str, Array]:
-        """The tensors by the names of the table, as views of the parameters of a model of ours."""
-        tensors: dict[str, Array] = {}
-        for name, x in self.named_views(model, params):
-            other = tensors.setdefault(name, x)
-            if other is not x and not (other.shape == x.shape and np.array_equal(other, x)):
-                raise UserError(f"names has {name} for two parameters, which differ")
-        return tensors
-
     def named_views(self, model, params: dict) -> Iterator[tuple[str, Array]]:
         """(name, view) of each parameter or part of one. Parameters may have the same name."""
         names = self.names_of(model)
@@ -115,8 +106,13 @@ class Naming:
         return ""
 
     def write(self, model, params: dict) -> dict[str, Array]:
-        """The tensors of the table, of a model of ours."""
-        return self.views(model, tree.map_leaves(on_host, params))
+        """The tensors by the names of the table, of a model of ours."""
+        tensors: dict[str, Array] = {}
+        for name, x in self.named_views(model, tree.map_leaves(on_host, params)):
+            other = tensors.setdefault(name, x)
+            if other is not x and not np.array_equal(other, x):
+                raise UserError(f"names has {name} for two parameters, which differ")
+        return tensors
 
 
 def check_settings(model, constants: dict[str, Any], expressed: set[str]) -> None:

@@ -325,24 +325,18 @@ def n_layers(tensors, prefix):
 
 def kind_of_sines(stored):
     """The name of the table of sines that a tensor holds, or None."""
-    shape = shape_without_ones(stored)
-    if len(shape) != 2 or shape[1] % 2:
+    stored = without_axes_of_one(stored)
+    if len(stored.shape) != 2 or stored.shape[1] % 2:
         return None
-    table = np.asarray(stored.rows(slice(None)), np.float32).reshape(shape)
+    table = np.asarray(stored.rows(slice(None)), np.float32)
     for kind, order in SINES.items():
-        if np.abs(table - sinusoidal_encoding(*shape, order)).max(initial=0) < NEAR:
+        if np.abs(table - sinusoidal_encoding(*table.shape, order)).max(initial=0) < NEAR:
             return kind
     return None
 
 
-def shape_without_ones(stored):
-    """The shape of a tensor without its axes of length 1."""
-    return tuple(size for size in stored.shape if size != 1)
-
-
 def without_axes_of_one(stored):
-    """A tensor (1, T, D) or (T, 1, D) as one of shape (T, D)."""
-    shape = shape_without_ones(stored)
-    if shape == stored.shape:
+    """A tensor without its axes of length 1: (1, T, D) or (T, 1, D) as (T, D)."""
+    if 1 not in stored.shape:
         return stored
-    return Stored.of(np.asarray(stored.rows(slice(None))).reshape(shape))
+    return Stored.of(np.squeeze(np.asarray(stored.rows(slice(None)))))
