@@ -62,4 +62,4 @@ def ask():
     try:
         return input("your name: ")
     except EOFError:
-        raise UserError(f"there is no name: {COMMAND.program()} train NAME") from None
+        raise UserError(f"there is no name: {COMMAND.file.program()} train NAME") from None

@@ -1,10 +1,9 @@
 """The commands of a course: write its file, check it, give hints and answers, and train."""
 
 import contextlib
-from pathlib import Path
 from textwrap import indent
 
-from npformer.commands import called
+from npformer.commands.exercises.file import CourseFile
 from npformer.commands.exercises.reports import (
     actions_of,
     add_seconds,
@@ -19,13 +18,11 @@ from npformer.commands.exercises.reports import (
 from npformer.commands.shared import shown_as_written
 
 from npformer.errors import UserError
-from npformer.exercises.course.course import course_of
-from npformer.exercises.course.file import complete, digests, starting_text, text_of
-from npformer.exercises.courses import COURSES
+from npformer.exercises.course.file import complete, starting_text, text_of
 from npformer.exercises.exercise import Complaint
 from npformer.exercises.process import SECONDS, check_in_process
 from npformer.exercises.progress import FOLDER
-from npformer.exercises.source import UNREADABLE, read_source, run, syntax_error_text
+from npformer.exercises.source import read_source, run, syntax_error_text
 from npformer.exercises.texts import error_text, line_of
 from npformer.runtime.blas_threads import one_blas_thread
 
@@ -36,8 +33,8 @@ class CourseCommand:
     Parameters
     ----------
     courses : list of Course
-        They have one file. It is begun as that of the first, or by an option as that of another;
-        after that, its docstring says of which course it is.
+        They have one `CourseFile`. It is begun as that of the first, or by an option as that of
+        another; after that, its docstring says of which course it is.
     doc : str
         What ``--help`` shows.
     meaning : str
@@ -47,7 +44,7 @@ class CourseCommand:
     def __init__(self, courses, doc, meaning):
         self.courses = courses
         self.name = courses[0].command
-        self.file = courses[0].file
+        self.file = CourseFile(courses)
         self.doc = doc
         self.meaning = meaning
 
@@ -75,38 +72,13 @@ class CourseCommand:
             action.add_argument("name", nargs="?", metavar="EXERCISE", help=first)
         return add
 
-    def program(self):
-        """How the person calls this."""
-        return f"{called('exercises')} {self.name}"
-
-    # -- the person's file -------------------------------------------------------------------------
-
-    def read(self):
-        """The text of the person's file."""
-        if not self.file.exists():
-            other = self.renamed()
-            rename = f" (but {other} looks like it: mv {other} {self.file})" if other else ""
-            raise UserError(
-                f"there is no {self.file} in {Path.cwd()}{rename}: if you have begun elsewhere, go "
-                f"to that folder (cd); {self.program()} begins a new one here"
-            )
-        return text_of_file(self.file)
-
-    def renamed(self):
-        """A file of these courses that has another name; None if there is none."""
-        for file in sorted(FOLDER.glob("*.py")):
-            with contextlib.suppress(OSError, ValueError):
-                if course_of(text_of_file(file), COURSES.values()) in self.courses:
-                    return file
-        return None
-
     def opened(self, options, progress):
         """The course of the person's file, once its options are checked, and what is as it was when
         it was right is marked as solved.
         """
         if options.hint is not None and options.run != self.show:
-            raise UserError(f"--hint stands alone: {self.program()} --hint {options.hint}")
-        course = self.course_of_file(progress)
+            raise UserError(f"--hint stands alone: {self.file.program()} --hint {options.hint}")
+        course = self.file.course(progress)
         self.refuse_other_course(options, course)
         self.mark_solved(course, progress)
         return course
@@ -116,40 +88,18 @@ class CourseCommand:
         for other in self.courses[1:]:
             if getattr(options, other.name) and course is not other:
                 raise UserError(
-                    f"{self.file} is there already, and was not begun with --{other.name}: go on "
-                    f"with it without --{other.name}, or move it out of {FOLDER}, and begin a new "
-                    f"one with {self.program()} --{other.name}"
+                    f"{self.file.path} is there already, and was not begun with --{other.name}: go "
+                    f"on with it without --{other.name}, or move it out of {FOLDER}, and begin a "
+                    f"new one with {self.file.program()} --{other.name}"
                 )
 
     def mark_solved(self, course, progress):
         """Mark as solved what is as it was when it was right, and nothing else of the course."""
-        for key, digest in self.digests(course).items():
+        for key, digest in self.file.digests(course).items():
             if progress.sources.get(key) == digest:
                 progress.solved.add(key)
             else:
                 progress.solved.discard(key)
-
-    def course_of_file(self, progress):
-        """The course of the person's file; raises if it is of another command."""
-        course = course_or_most_solved(self.read(), self.courses, progress)
-        if course in self.courses:
-            return course
-        advice = f"rename it (mv {self.file} {course.file})"
-        if course.file.exists():  # which is not to be lost
-            advice = f"move it out of {FOLDER}, as {course.file} is there, too"
-        raise UserError(
-            f"{self.file} is that of {course.title}: {advice}, then "
-            f"{called('exercises')} {course.command}"
-        )
-
-    def digests(self, course):
-        """The digests of what the file has now; none if Python cannot read it, which is said by
-        what checks or trains.
-        """
-        try:
-            return digests(course, read_source(self.file))
-        except UNREADABLE:
-            return {}
 
     def begin(self, options, progress):
         """Write the file."""
@@ -157,14 +107,14 @@ class CourseCommand:
         for other in self.courses[1:]:
             if getattr(options, other.name):
                 course = other
-        renamed = self.renamed()
+        renamed = self.file.look_alike()
         FOLDER.mkdir(exist_ok=True)
         text = self.starting_text(course, progress)
-        with self.file.open("x", encoding="utf-8") as stream:
+        with self.file.path.open("x", encoding="utf-8") as stream:
             stream.write(text)
-        print(f"Your file: {self.file}")
+        print(f"Your file: {self.file.path}")
         if renamed:
-            print(f"{renamed} looks like one, too: to go on with it, mv {renamed} {self.file}")
+            print(f"{renamed} looks like one, too: to go on with it, mv {renamed} {self.file.path}")
         old = [key for key in progress.sources if course.is_of(key)]
         if old:
             print(f"It is new, so the {len(old)} that you had solved are no longer marked")
@@ -180,7 +130,7 @@ class CourseCommand:
         """The exercise that is named, or the first that is not solved, or the last one."""
         course = self.opened(options, progress)
         if options.name:
-            return named(options.name, course.parts, self.program())
+            return named(options.name, course.parts, self.file.program())
         to_do = next_of(course, progress)
         return to_do[0] if to_do else list(course.parts.values())[-1]
 
@@ -188,13 +138,13 @@ class CourseCommand:
         """Check an exercise, and note and print the verdict. Of one that is not written nothing is
         printed, unless it is the first.
         """
-        digest = self.digests(course).get(part.key)  # of what is checked, not of a later text
-        verdict, printed = check_in_process(part.key, self.file, seconds)
+        digest = self.file.digests(course).get(part.key)  # of what is checked, not of a later text
+        verdict, printed = check_in_process(part.key, self.file.path, seconds)
         progress.sources.pop(part.key, None)
         if verdict.solved and digest:
             progress.sources[part.key] = digest
         if verdict.state != "not written" or is_first:
-            report(part, self.file, verdict, printed, progress, self.program())
+            report(part, self.file.path, verdict, printed, progress, self.file.program())
         progress.save()
         return verdict
 
@@ -202,23 +152,13 @@ class CourseCommand:
         """Print what is to be written next."""
         parts = next_of(course, progress)
         if not parts:
-            print(f"\nall are solved, so the model is yours: {self.program()} train")
+            print(f"\nall are solved, so the model is yours: {self.file.program()} train")
             return
         part = parts[0]
         print(f"\n{indent(text_of(course, part), '    ')}\n")
         what = f"backward of {part.function_name}" if part.is_backward else part.function_name
-        print(f"Write {what} in {self.file}{self.line_of(part)}, then: {self.program()} check")
-
-    def line_of(self, part):
-        """Where the function stands in the file, or its backward pass."""
-        start = f"def {part.function_name}("
-        is_inside = False
-        for number, line in enumerate(self.read().splitlines(), 1):
-            is_backward = is_inside and "def backward(" in line
-            is_inside = is_inside or line.startswith(start)
-            if is_backward or (is_inside and not part.is_backward):
-                return f", line {number}"
-        return ""
+        where = f"{self.file.path}{self.file.line_of(part)}"
+        print(f"Write {what} in {where}, then: {self.file.program()} check")
 
     # -- the commands ------------------------------------------------------------------------------
 
@@ -227,7 +167,7 @@ class CourseCommand:
         if options.hint is not None:
             self.print_hint_alone(options, progress)
             return
-        if not self.file.exists():
+        if not self.file.path.exists():
             self.begin(options, progress)
         course = self.opened(options, progress)
         for number, part in enumerate(course.parts.values(), 1):
@@ -247,7 +187,7 @@ class CourseCommand:
         to_do = next_of(course, progress)
         parts = to_do or course.parts.values()
         if options.name:
-            parts = [named(options.name, course.parts, self.program())]
+            parts = [named(options.name, course.parts, self.file.program())]
         for n_solved, part in enumerate(parts):
             is_first = n_solved == 0
             verdict = self.check_one(course, part, progress, options.seconds, is_first)
@@ -264,13 +204,13 @@ class CourseCommand:
         """Print one hint more than the last time."""
         part = self.chosen(options, progress)
         print(f"{part.name}:")
-        print_hints(part, progress, self.program())
+        print_hints(part, progress, self.file.program())
 
     def print_hint_alone(self, options, progress):
         """Print the next hint of an exercise, without those that were shown."""
         course = self.opened(options, progress)
-        part = named(options.hint, course.parts, self.program())
-        print_hint_alone(part, course.number_of(part), progress, self.program())
+        part = named(options.hint, course.parts, self.file.program())
+        print_hint_alone(part, course.number_of(part), progress, self.file.program())
 
     def answer(self, options, progress):
         """Print the answer."""
@@ -291,14 +231,14 @@ class CourseCommand:
         own = [part.name for part in parts if part.key in progress.solved]
         list_of_own = f": {', '.join(own)}" if own else ""
         print(f"{len(own)} of {len(parts)} exercises are yours{list_of_own}")
-        file = str(self.file.resolve())
+        file = str(self.file.path.resolve())
         try:
             functions = run(read_source(file), file)
             complete(course, functions, progress.solved)
             with one_blas_thread():  # their products, with NumPy, are small
                 yield functions
         except SyntaxError as error:
-            raise UserError(f"{self.file}: {syntax_error_text(error)}") from None
+            raise UserError(f"{self.file.path}: {syntax_error_text(error)}") from None
         except Complaint as error:
             raise UserError(str(error)) from None
         except BrokenPipeError:  # of what reads the output
@@ -308,7 +248,7 @@ class CourseCommand:
                 raise
             reason = error_text(error, file)
             advice = self.advice_on(error, course)
-            raise UserError(f"{self.file}: it raises {reason}; {advice}") from None
+            raise UserError(f"{self.file.path}: it raises {reason}; {advice}") from None
 
     def check_changed(self, course, progress):
         """Check what was right once, and has changed."""
@@ -320,23 +260,7 @@ class CourseCommand:
         """What to do about an error of the person's code."""
         if isinstance(error, NameError) and error.name in course.page.functions:
             return f"it was given: copy it from {course.page.file}"
-        return f"{self.program()} check EXERCISE checks one"
-
-
-def text_of_file(file):
-    """The text of a person's file, whatever bytes it has."""
-    return read_source(file).decode("utf-8", "replace")
-
-
-def course_or_most_solved(text, courses, progress):
-    """The course of a file with this text. If its docstring names none, it is that of several of
-    which most is solved, or the first.
-    """
-
-    def n_solved(course):
-        return sum(course.is_of(key) for key in progress.solved)
-
-    return course_of(text, COURSES.values()) or max(courses, key=n_solved)
+        return f"{self.file.program()} check EXERCISE checks one"
 
 
 def next_of(course, progress):

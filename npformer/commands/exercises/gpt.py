@@ -10,7 +10,8 @@ npformer exercises gpt train --text FILE    # on a text of yours
 
 import math
 
-from npformer.commands.exercises.course import CourseCommand, course_or_most_solved, text_of_file
+from npformer.commands.exercises.course import CourseCommand
+from npformer.commands.exercises.file import course_or_most_solved, text_of_file
 from npformer.commands.shared import positive
 
 from npformer import tree
@@ -30,7 +31,7 @@ class GptCommand(CourseCommand):
         super().begin(options, progress)
         course = COURSES["gpt"]
         stubs = digests(course, starting_text(course))
-        for key, digest in digests(course, text_of_file(self.file)).items():
+        for key, digest in self.file.digests(course).items():
             if digest != stubs[key]:  # it is taken over
                 progress.sources[key] = digest
         progress.save()
