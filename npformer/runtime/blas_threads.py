@@ -137,7 +137,12 @@ class blas_threads:
 
 def limit_blas_threads(n):
     """Limit the threads as ``blas_threads`` does, until the process ends."""
-    blas_threads(n).__enter__()
+    global _before_blocks
+    if user_threads() is None:
+        return
+    with deferred_interrupts(), _lock:
+        _before_blocks = n  # what the end of a block gives back
+        _give_user(n)
 
 
 def _by_blocks():

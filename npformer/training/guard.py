@@ -14,7 +14,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import on_host
 from npformer.models.batch import names_of_batch
-from npformer.runtime.interrupts import StopSignals as StopSignals, deferred_interrupts
+from npformer.runtime.interrupts import deferred_interrupts
 
 
 class Guard:

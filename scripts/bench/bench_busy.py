@@ -33,7 +33,7 @@ from scripts.bench.report import note, print_table, short, summary
 from scripts.bench.steps import SIZES, Size, build_npformer, build_pytorch
 
 from npformer import LanguageModel, greedy_decode
-from npformer.runtime.blas_threads import blas_threads
+from npformer.runtime.blas_threads import limit_blas_threads
 
 PAGE_0 = Size(V=29, N=1, D=64, H=4, F=256, B=64, S=10, T=11)  # about that of docs/start.md
 DECODED = SIZES["base"]._replace(S=30, T=32)
@@ -136,7 +136,7 @@ def build_chat(model):
 
 def limited(build, case):
     """The same in npformer on one thread, until the process ends."""
-    blas_threads(1).__enter__()
+    limit_blas_threads(1)
     return build(case)
 
 

@@ -304,3 +304,16 @@ def test_blocks_in_one_another():
             assert GET() == 2
         assert GET() == 1
     assert GET() == before
+
+
+@WITH_OPENBLAS
+def test_a_limit_outlives_the_block_in_which_it_is_set():
+    before = GET()
+    try:
+        with blas.blas_threads(3):
+            blas.limit_blas_threads(2)
+            assert GET() == 2
+        assert GET() == 2
+    finally:
+        blas.limit_blas_threads(before)
+    assert GET() == before

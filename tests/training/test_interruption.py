@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_interrupts_whatever_the_first_signal_was(number, code):
 def test_a_second_sigterm_ends_the_process():
     code = """
 import signal
-from npformer.training.guard import StopSignals
+from npformer.training import StopSignals
 with StopSignals():
     signal.raise_signal(signal.SIGTERM)
     print("once", flush=True)
