@@ -10,7 +10,11 @@ from npformer.models.low_rank import LowRank
 
 TASK = nf.CopyTask(vocab=13, min_len=3, max_len=9)
 SMALL = {"d_model": 32, "n_heads": 4, "n_layers": 2, "d_ff": 64, "dropout": 0.0}
-RNG = np.random.default_rng(5)
+
+
+def new_rng():
+    """The random numbers of one case: they do not depend on the cases that were made before."""
+    return np.random.default_rng(5)
 
 
 def new(model, batch):
@@ -33,7 +37,7 @@ def text(kind=nf.LanguageModel, batch=None, **settings):
 
 
 def text_of_words():
-    return text(batch=(words(),))
+    return text(batch=(words(new_rng()),))
 
 
 def autoencoder(**settings):
@@ -41,9 +45,9 @@ def autoencoder(**settings):
     return new(nf.SequenceAutoencoder(13, **settings), TASK.batch(0, 32))
 
 
-def words(n=16, T=10):
+def words(rng, n=16, T=10):
     """Random ids, half of which are padded at the end."""
-    ids = RNG.integers(1, 13, (n, T))
+    ids = rng.integers(1, 13, (n, T))
     ids[::2, 7:] = 0
     return ids
 
@@ -51,14 +55,18 @@ def words(n=16, T=10):
 def classes(kind=nf.Encoder, batch=None, **settings):
     """An encoder, with a class of each row."""
     model = kind(13, **SMALL | {"task": "classes", "n_outputs": 3} | settings)
-    return new(model, batch or (words(), RNG.integers(0, 3, 16)))
+    if batch is None:
+        rng = new_rng()
+        batch = words(rng), rng.integers(0, 3, 16)
+    return new(model, batch)
 
 
 def numbers(**settings):
     """An encoder of measurements, with a number to predict for each row."""
     shape = SMALL | {"n_inputs": 5, "task": "numbers", "n_outputs": 1}
-    x = RNG.standard_normal((16, 8, 5), np.float32)
-    y = RNG.standard_normal((16, 1), np.float32)
+    rng = new_rng()
+    x = rng.standard_normal((16, 8, 5), np.float32)
+    y = rng.standard_normal((16, 1), np.float32)
     return new(nf.Encoder(None, **shape | settings), (x, y))
 
 
@@ -116,30 +124,33 @@ def of_task(size=32):
     return (TASK.batch(i, size) for i in itertools.count())
 
 
-def rules(n=32):
+def rules(rng, n=32):
     """Rows (n, 10) in which each word is at most three after that before it, and a class for each
     row.
     """
-    first = RNG.choice(10, (n, 1), p=np.arange(10, 0, -1) / 55)
-    steps = RNG.integers(0, 4, (n, 10))
+    first = rng.choice(10, (n, 1), p=np.arange(10, 0, -1) / 55)
+    steps = rng.integers(0, 4, (n, 10))
     ids = 3 + (first + np.cumsum(steps, axis=1)) % 10
     labels = first[:, 0] % 3
     return ids, labels
 
 
 def rules_of_text():
-    return text(batch=rules()[:1])
+    return text(batch=rules(new_rng())[:1])
 
 
 def of_text(size=32):
-    return (rules(size)[:1] for _ in itertools.count())
+    rng = new_rng()
+    return (rules(rng, size)[:1] for _ in itertools.count())
 
 
 def of_classes(size=32):
-    return (rules(size) for _ in itertools.count())
+    rng = new_rng()
+    return (rules(rng, size) for _ in itertools.count())
 
 
 def of_numbers(size=32):
+    rng = new_rng()
     while True:
-        x = RNG.standard_normal((size, 8, 5)).astype(np.float32)
+        x = rng.standard_normal((size, 8, 5)).astype(np.float32)
         yield x, 3 * x[:, :, :1].mean(axis=1)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from scripts.measure.diagnosed.cases import (  # needs pip install -e .
-    RNG,
     adapted,
     after,
     autoencoder,
     classes,
     loaded,
+    new_rng,
     numbers,
     of_classes,
     of_numbers,
@@ -34,13 +34,14 @@ GPT2, LLAMA, BERT = SETTINGS["published"].values()
 
 
 def without_padding(**settings):
-    ids = RNG.integers(0, 13, (16, 14))
+    ids = new_rng().integers(0, 13, (16, 14))
     return text(pad_id=None, batch=(ids,), **settings)
 
 
 def masked(**settings):
-    ids = words()
-    hidden = (RNG.random(ids.shape) < 0.2) & (ids != 0)
+    rng = new_rng()
+    ids = words(rng)
+    hidden = (rng.random(ids.shape) < 0.2) & (ids != 0)
     batch = np.where(hidden, 12, ids), np.where(hidden, ids, -1)
     return classes(task="words", n_outputs=None, batch=batch, **settings)
 

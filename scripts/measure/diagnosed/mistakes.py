@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 
 from scripts.measure.diagnosed.cases import (  # needs pip install -e .
-    RNG,
     TASK,
     adapted,
     after,
     classes,
     loaded,
+    new_rng,
     numbers,
     of_numbers,
     of_task,
@@ -129,8 +129,9 @@ def ids_outside(src, tgt):
 @tested
 @mistake("does not run")
 def classes_from_1():
-    ids = words()
-    return classes(batch=(ids, RNG.integers(1, 4, 16)))
+    rng = new_rng()
+    ids = words(rng)
+    return classes(batch=(ids, rng.integers(1, 4, 16)))
 
 
 @mistake("does not run")
@@ -155,7 +156,7 @@ def all_padding(src, tgt):
 
 @mistake("nothing to learn")
 def one_class():
-    return classes(batch=(words(), np.ones(16, int)))
+    return classes(batch=(words(new_rng()), np.ones(16, int)))
 
 
 @tested
@@ -191,8 +192,9 @@ def nan_in_the_measurements():
 
 @mistake("answers in the input", "start far from ln V")
 def masked_words_are_shown():
-    ids = words()
-    targets = np.where(RNG.random(ids.shape) < 0.2, ids, -1)
+    rng = new_rng()
+    ids = words(rng)
+    targets = np.where(rng.random(ids.shape) < 0.2, ids, -1)
     return classes(task="words", n_outputs=None, batch=(ids, targets))
 
 
@@ -375,7 +377,7 @@ def heads_split_without_a_transpose(attend, qkv, settings, keep_mask=None, **opt
 @tested
 @mistake("input ignored")
 def heads_are_split_without_a_transpose():
-    ids = RNG.integers(0, 13, (8, 25))
+    ids = new_rng().integers(0, 13, (8, 25))
     case = text(pad_id=None, batch=(ids,))
     case["quick"] = True  # its gradient is not made
     return with_ops(case, self_attention=heads_split_without_a_transpose)
@@ -933,7 +935,7 @@ def text_in_another_order():
 
 @mistake("worse than chance")
 def deep_text_in_another_order():
-    case = text(batch=rules()[:1], n_layers=4, norm="post")
+    case = text(batch=rules(new_rng())[:1], n_layers=4, norm="post")
     return with_batch(loaded(case), all_in_another_order)
 
 
@@ -978,13 +980,13 @@ def classes_in_another_order():
     def next_class(ids, labels):
         return ids, (labels + 1) % 3
 
-    case = loaded(classes(batch=rules()))
+    case = loaded(classes(batch=rules(new_rng())))
     return with_batch(case, next_class)
 
 
 @mistake("worse than chance")
 def words_of_a_classifier_in_another_order():
-    case = loaded(classes(batch=rules(64)))
+    case = loaded(classes(batch=rules(new_rng(), 64)))
     return with_batch(case, with_other_sources)
 
 
@@ -1011,21 +1013,21 @@ def in_order(case, arrays, key, size=16):
 
 @mistake("rows in order", "nothing to learn")
 def rows_in_the_order_of_their_classes():
-    ids, labels = rules(1920)
+    ids, labels = rules(new_rng(), 1920)
     return in_order(classes(), (ids, labels), labels)
 
 
 @mistake("rows in order")
 def texts_in_the_order_of_their_subjects():
     subjects = np.arange(1920) // 640
-    ids = RNG.integers(1, 5, (1920, 12)) + 4 * subjects[:, None]
+    ids = new_rng().integers(1, 5, (1920, 12)) + 4 * subjects[:, None]
     return in_order(text(), (ids,), subjects)
 
 
 @tested
 @mistake("rows in order")
 def numbers_in_the_order_of_their_targets():
-    x = RNG.standard_normal((1920, 8, 5)).astype(np.float32)
+    x = new_rng().standard_normal((1920, 8, 5)).astype(np.float32)
     y = x[:, :, :1].mean(axis=1) * 3
     return in_order(numbers(), (x, y), y[:, 0])
 
