@@ -20,6 +20,7 @@ from npformer.runtime.cores import allowed, cores, quota
 from npformer.runtime.threads import n_threads
 
 AVAILABLE = "available"
+CPU = Path(__file__).parent / "cpu" / "__init__.py"
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -151,10 +152,10 @@ def _blas():
         built_with = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         library, version = built_with.get("name", "not known"), built_with.get("version")
         return {"library": library, "version": version, "core": None, "threads": None}
-    version = re.search(r"\d+(\.\d+)+", settings.decode())
+    number = re.search(r"\d+(\.\d+)+", settings.decode())
     return {
         "library": "OpenBLAS",
-        "version": version and version[0],
+        "version": number and number[0],
         "core": _ask_openblas("get_corename", ctypes.c_char_p).decode(),
         "threads": user_threads(),
     }
@@ -193,14 +194,13 @@ def _kernel_cache():
     numba, _ = _try_import("numba")
     if numba is None:
         return None
-    cpu = importlib.util.find_spec("npformer.cpu")
 
     def kernel():
         """Stand-in for a kernel of the cpu backend: numba chooses the folder by the file that
         defines a function.
         """
 
-    kernel.__code__ = kernel.__code__.replace(co_filename=cpu.origin)
+    kernel.__code__ = kernel.__code__.replace(co_filename=str(CPU))
     try:
         return numba.njit(cache=True)(kernel).stats.cache_path
     except (AttributeError, RuntimeError):  # compilation is disabled; no folder may be written to

@@ -159,7 +159,7 @@ def search(ops, decoder, params, beams):
     def best_tokens(logits, part):
         return ops.log_softmax_top_k(logits, k)
 
-    parents = range(len(beams))  # in the first step these are the sources
+    parents = list(range(len(beams)))  # in the first step these are the sources
     for t in itertools.count():
         tokens = np.array([prefix.tokens[-1] for beam in beams for prefix in beam.prefixes])
         log_p, ids = decoder.step(tokens, np.array(parents), best_tokens)

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ PERSONS_CODE_RUNS = threading.Event()  # and not the checker's
 class Outcome:
     """What a call did: its value or error, the arguments it changed, and the names of NumPy."""
 
-    value: object = None
+    value: Any = None
     error: BaseException | None = None
     changed: list = field(default_factory=list)
     replaced: list = field(default_factory=list)

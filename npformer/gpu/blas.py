@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import threading
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -59,11 +59,11 @@ def multiply(a, b, out=None, add=False):
     left = _as_it_lies(b)
     right = _as_it_lies(a)
     dtype = a.dtype.name
-    result = (out.data.ptr, DATA_TYPE[dtype], p)
+    result: tuple = (out.data.ptr, DATA_TYPE[dtype], p)
     scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
     if a.ndim == 2:
         name = "cublasGemmEx"
-        count = ()
+        count: tuple = ()
     else:
         name = "cublasGemmStridedBatchedEx"
         count = (len(a),)
@@ -147,8 +147,8 @@ def library():
     from cupy_backends.cuda.libs import cublas as _cublas  # noqa: F401
 
     loaded = ctypes.CDLL(f"libcublas.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}")
-    pointer = ctypes.c_void_p
-    number = ctypes.c_int
+    pointer: Any = ctypes.c_void_p
+    number: Any = ctypes.c_int
     matrix = [pointer, number, number]  # ``Matrices.place``
     matrices = [*matrix, ctypes.c_longlong]
     loaded.cublasCreate_v2.argtypes = [pointer]

@@ -237,7 +237,7 @@ class Model:
 
     def __getstate__(self):
         """The settings alone: a copy computes again what a model computes for itself."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
 
 def named(side, name):

@@ -9,6 +9,7 @@ matrices then takes many times as long. So npformer divides work among threads i
 import ctypes
 import threading
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from threading import get_ident
 
@@ -195,7 +196,7 @@ def linked_function(name):
     NumPy's wheels have a prefix before its name.
     """
     # A lookup in an extension includes the libraries that it is linked to, except on Windows.
-    extension = np._core._multiarray_umath.__file__
+    extension = import_module("numpy._core._multiarray_umath").__file__
     on_windows = (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*.dll")
     for path in (extension, *on_windows):
         library = ctypes.CDLL(str(path))

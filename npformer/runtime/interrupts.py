@@ -121,7 +121,7 @@ class StopSignals:
 
     def __init__(self, message: str = "") -> None:
         self.message = message
-        self.received = None
+        self.received: signal.Signals | None = None
         self._before: dict = {}
 
     @property

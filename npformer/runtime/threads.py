@@ -119,7 +119,7 @@ class _Job:
         results = self.results
         error = self.error
         # A helper that has not begun still has the job, and would keep alive what it refers to.
-        self.work = self.results = self.error = self.untaken = None
+        del self.work, self.results, self.error, self.untaken
         if error is not None:
             raise error
         return results
@@ -199,7 +199,7 @@ def in_order(run, work, parts):
     >>> in_order(in_parallel, work, [0, 1, 2])
     [0, 0, 10]
     """
-    n_reached = [0] * len(parts)
+    n_reached: list[float] = [0] * len(parts)
     changed = threading.Condition()
 
     def end(which):

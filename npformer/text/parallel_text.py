@@ -4,6 +4,7 @@ It is read as a stream, so it may be of any size.
 """
 
 import collections
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
@@ -130,7 +131,7 @@ class TokenBatches:
     (Place(epoch=0, chunk=0, batch=1), True)
     """
 
-    text: object = field(repr=False)
+    text: Iterable = field(repr=False)
     source: Subwords
     target: Subwords
     max_tokens: Count

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class Translator:
     params: dict
     source: Subwords
     target: Subwords
-    backend: object = "auto"
+    backend: Any = "auto"
     info: dict | None = None
 
     def __post_init__(self):

@@ -48,6 +48,7 @@ class ParameterAverage:
         self.first_step = check_int("first_step", first_step, at_least=1)
         self.n = 0
         self.params = None
+        self._mean: Any = None  # the numbers of ``params``, one after another
 
     def __repr__(self):
         return f"<ParameterAverage of {self.n:,} steps, from step {self.first_step:,} on>"

@@ -159,8 +159,8 @@ class Optimizer:
             raise UserError(f"state has {there}, expected what {init} returns, with {expected}")
         for name, argument in (("params", params), ("grads", grads)):
             if not isinstance(argument, dict):
-                expected = "a nested dict of arrays"
-                raise TypeError(f"{name} is {tree.described(argument)}, expected {expected}")
+                given = tree.described(argument)
+                raise TypeError(f"{name} is {given}, expected a nested dict of arrays")
         for name in self.moments:
             tree.check_like(state[name], params, dtypes=False, what=f"{name} of")
         tree.check_like(grads, params, dtypes=False, what="the gradient of")

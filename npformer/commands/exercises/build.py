@@ -53,8 +53,8 @@ def train(options, progress):
         print(f"{name.strip()} backwards: {text}{but}")
     others = slice(len(names), None)
     n_right = sum(map(str.__eq__, texts[others], right[others]))
-    words = f"{n_right} of {N_TESTED} words of random letters"
-    print(f"{words} are written backwards without a mistake")
+    score = f"{n_right} of {N_TESTED} words of random letters"
+    print(f"{score} are written backwards without a mistake")
 
 
 def ask():

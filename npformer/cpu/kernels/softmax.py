@@ -36,7 +36,7 @@ def _by_rows(compute, axis, *arrays):
     """The result of a kernel on these arrays, whose rows are along the axis."""
     is_last = axis in (-1, arrays[0].ndim - 1) or arrays[0].ndim == 0
     if not is_last:
-        arrays = [np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays]
+        arrays = tuple(np.ascontiguousarray(np.moveaxis(x, axis, -1)) for x in arrays)
     result = empty(arrays[0].shape, arrays[0].dtype)
     n_rows = math.prod(result.shape[:-1])
     # A single number is a row of length 1.
