@@ -91,7 +91,7 @@ def measure(name, wanted, busy, session, turns):
                 with beside(n):
                     seconds[one.name][n].append(one.run_for(turns.seconds)[0])
         note("")
-    return {one: {n: summary(found) for n, found in of.items()} for one, of in seconds.items()}
+    return {one: {n: summary(times) for n, times in of.items()} for one, of in seconds.items()}
 
 
 def print_work(name, figures, busy, session):

@@ -58,11 +58,11 @@ def build_npformer(size, batch, beam, backend, int8=False):
 
     def step():
         if beam == 1:
-            found = nf.greedy_decode(model, params, src, **options)
+            ids = nf.greedy_decode(model, params, src, **options)
         else:
             sentences = nf.beam_search(model, params, src, beam_size=beam, **options)
-            found = [best.tokens for best, *_ in sentences]
-        return found
+            ids = [best.tokens for best, *_ in sentences]
+        return ids
 
     return whole(step, size, batch)
 
@@ -71,13 +71,13 @@ def whole(step, size, batch):
     """``step``, which raises unless each sentence gets as many new tokens as it is to get."""
 
     def checked():
-        found = step()
-        lengths = [len(sentence) for sentence in found]
-        if lengths != [size.T] * batch or (np.array(found) == EOS)[:, :-1].any():
+        ids = step()
+        lengths = [len(sentence) for sentence in ids]
+        if lengths != [size.T] * batch or (np.array(ids) == EOS)[:, :-1].any():
             raise ValueError(
                 f"sentences of {lengths} ids, expected {batch} of {size.T} without ends"
             )
-        return found
+        return ids
 
     return checked
 
@@ -87,8 +87,8 @@ def peer_decoder(name, size, **kind):
     """The decoder of peers/; Hugging Face's has parameters of its own."""
     peer = import_module(f"scripts.bench.peers.{name}_model")
     model, params = model_and_params(size)
-    given = [model] if name == "huggingface" else [model, params]
-    return peer.decoder(*given, physical_cores(), **kind)
+    with_params = [model] if name == "huggingface" else [model, params]
+    return peer.decoder(*with_params, physical_cores(), **kind)
 
 
 def build_peer(size, batch, beam, name, **kind):
@@ -154,8 +154,8 @@ def main(
 def measure(size, batch, beam, contenders, limits, turns):
     """The figures of a setting."""
     result = measured(contenders, Workload((size, batch, beam)), turns, limits)
-    for found in result["contenders"].values():
-        found["tokens_per_second"] = batch * size.T / found["seconds"]["median"]
+    for figures in result["contenders"].values():
+        figures["tokens_per_second"] = batch * size.T / figures["seconds"]["median"]
     search = "greedy" if beam == 1 else f"beam {beam}"
     return {"what": f"batch {batch}, {search}", "batch": batch, "beam": beam} | result
 

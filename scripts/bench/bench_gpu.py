@@ -31,7 +31,7 @@ from scripts.bench.steps import (
     loss_differs,
     training_flops,
 )
-from scripts.bench.turns import Workload, measured, rate
+from scripts.bench.turns import Workload, add_rates, measured
 
 from npformer.backends import why_no_gpu
 
@@ -188,8 +188,8 @@ def report_attention(precision, best, turns):
 
 def show(what, figures, flops, best):
     """Print a line for each contender; the share is that of the large product."""
-    for found in figures.values():
-        rate(found, flops, {"limits": {"sgemm": best}})
+    for of_contender in figures.values():
+        add_rates(of_contender, flops, {"limits": {"sgemm": best}})
     columns = ["ms", "spread", "× first", "GFLOP/s", "of sgemm"]
     print_figures([{"what": what, "contenders": figures}], columns)
     print(flush=True)

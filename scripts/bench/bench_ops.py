@@ -25,7 +25,7 @@ from scripts.bench.contenders import of_backends, started
 from scripts.bench.limits import Limits, print_results
 from scripts.bench.machine import physical_cores
 from scripts.bench.options import Backends, left_out, some, usually
-from scripts.bench.turns import Workload, measured, rate
+from scripts.bench.turns import Workload, add_rates, measured
 
 import npformer as nf
 from npformer.gradients.case import Case
@@ -40,7 +40,7 @@ class Operation(NamedTuple):
     """The sizes of an operation's arrays, and its other arguments."""
 
     sizes: dict  # of the letters of its contract
-    given: dict = {}
+    others: dict = {}
 
 
 ROWS = {"...": (R,), "D": D, "F": F, "I": 1, "V": V}
@@ -95,7 +95,7 @@ def case_of(name):
     """The arguments of an operation, the same for all contenders."""
     operation = OPERATIONS[name]
     return Case(
-        name.removesuffix("_backward"), operation.given, operation.sizes, bound=0, backward_bound=0
+        name.removesuffix("_backward"), operation.others, operation.sizes, bound=0, backward_bound=0
     )
 
 
@@ -173,9 +173,9 @@ def measure(name, contenders, limits, turns):
     [call] = calls
     result = {"what": name, "shapes": call.shapes, "bytes": call.bytes, "flops": call.flops}
     result |= measured(contenders, Workload((name,)), turns) | {"limits": limits.run(1)[1]}
-    for found in result["contenders"].values():
-        found["gb_per_second"] = call.bytes / found["seconds"]["median"] / 1e9
-        rate(found, call.flops, result)
+    for figures in result["contenders"].values():
+        figures["gb_per_second"] = call.bytes / figures["seconds"]["median"] / 1e9
+        add_rates(figures, call.flops, result)
     return result
 
 

@@ -33,7 +33,7 @@ import npformer as nf
 from npformer import pretrained, tree
 
 
-class Given(NamedTuple):
+class Case(NamedTuple):
     """A model that is measured, and what is done with it."""
 
     path: Path
@@ -108,25 +108,25 @@ def main(
     lengths
         of the texts of its training steps
     """
-    given = []
+    cases = []
     if language_model:
-        given.append(Given(language_model, [PROMPT, GENERATION, LONG_PROMPT]))
+        cases.append(Case(language_model, [PROMPT, GENERATION, LONG_PROMPT]))
     if sentence_model:
-        given.append(Given(sentence_model, [VECTORS]))
+        cases.append(Case(sentence_model, [VECTORS]))
     with tempfile.TemporaryDirectory() as folder:
         if gpt2:
             model = gpt2_model(turns.quick)
             pretrained.save(folder, model, model.init(0))
             steps = [Work("step", 4, n_tokens) for n_tokens in lengths]
-            given.append(Given(Path(folder), [*steps, PROMPT, GENERATION], OF_GPT2))
-        if not given:
+            cases.append(Case(Path(folder), [*steps, PROMPT, GENERATION], OF_GPT2))
+        if not cases:
             expected = "expected --language-model, --sentence-model, --gpt2, or some of them"
             raise UsageError(f"nothing to measure, {expected}")
         others = [name for name in LIBRARIES if name not in without]
         results = []
         with Limits(turns.sgemm_sizes) as limits:
-            for each in given:
-                results += measured_model(each, others, turns, limits)
+            for case in cases:
+                results += measured_model(case, others, turns, limits)
     print_results(results, COLUMNS)
     return {"results": results}
 
@@ -137,16 +137,16 @@ def gpt2_model(quick):
     return nf.LanguageModel(**shape, positions="learned", scale_embeddings=False)
 
 
-def measured_model(given, others, turns, limits):
+def measured_model(case, others, turns, limits):
     """The results of each work with a model."""
-    if given.path.suffix != ".gguf":
+    if case.path.suffix != ".gguf":
         others = [name for name in others if name not in LLAMA_CPP]
     wanted = of_backends(["cpu"], build_npformer)
     wanted += [(name, LIBRARIES[name], partial(build_other, name)) for name in others]
     results = {}
     with tempfile.TemporaryDirectory() as folder, started(wanted) as contenders:
-        model = prepared(given, Path(folder), others)
-        for work in given.works:
+        model = prepared(case, Path(folder), others)
+        for work in case.works:
             able = contenders
             if work.kind == "step":
                 able = [contender for contender in contenders if contender.name in TRAINED]
@@ -157,22 +157,22 @@ def measured_model(given, others, turns, limits):
     return list(results.values())
 
 
-def prepared(given, folder, others):
+def prepared(case, folder, others):
     """The files of each library, in float32, the settings of transformers, and how many numbers are
     in products and in the table of tokens.
     """
-    model, params, tokenizer = pretrained.load(given.path)
+    model, params, tokenizer = pretrained.load(case.path)
     pretrained.save(folder, model, params, tokenizer)
     files = dict.fromkeys(["npformer", "npformer int8", "transformers"], str(folder))
     for name, kind in LLAMA_CPP.items():
         if name in others:
             from scripts.bench.peers.llama_cpp_model import converted
 
-            files[name] = converted(given.path, folder / f"{kind}.gguf", kind)
+            files[name] = converted(case.path, folder / f"{kind}.gguf", kind)
     table = params["embedding"].size
     weights = tree.count(params) - np.size(params.get("positions", ()))
     facts = {"vocab": model.vocab, "weights": weights, "table": table}
-    return {"files": files, "settings": given.settings} | facts
+    return {"files": files, "settings": case.settings} | facts
 
 
 def measure(model, work, contenders, limits, turns):
@@ -180,9 +180,9 @@ def measure(model, work, contenders, limits, turns):
     own_limit_of = partial(build_npformer, model, work, "cpu")
     workload = Workload((model, work), flops_of(model, work), own_limit_of, differs, INT8)
     result = measured(contenders, workload, turns, limits)
-    for name, found in result["contenders"].items():
+    for name, figures in result["contenders"].items():
         if name in INT8:
-            found["share_of_own_limit"] = None  # which is that of the float32 work
+            figures["share_of_own_limit"] = None  # which is that of the float32 work
     return {"what": str(work)} | result
 
 
@@ -195,15 +195,15 @@ def add_share_of_reading(result, model, work, prompt):
     n_read = model["weights"] - model["table"]
     if prompt:
         n_read = (work.n_new - 1) * model["weights"]
-    for name, found in result["contenders"].items():
-        found["share_of_reading"] = None
+    for name, figures in result["contenders"].items():
+        figures["share_of_reading"] = None
         if work.kind == "step":
             continue
-        reading = found["seconds"]["median"]
+        reading = figures["seconds"]["median"]
         if name in prompt:
             reading -= prompt[name]["seconds"]["median"]
         bytes_read = n_read if name in INT8 else 4 * n_read
-        found["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
+        figures["share_of_reading"] = bytes_read / 1e9 / result["limits"]["read"] / reading
 
 
 def differs(theirs, ours):

@@ -84,20 +84,20 @@ def work(size, seconds, shards=1, rows=1):
         trainer = trainer_of(size, max(shards, ranks.size), ranks)
         for _ in range(3):
             trainer.step(*batch)
-        taken = []
+        times = []
         waited = ranks.seconds_waited
         end = time.perf_counter() + seconds
         while max(ranks.gather(time.perf_counter() < end)):
             start = time.perf_counter()
             trainer.step(*batch)
-            taken.append(time.perf_counter() - start)
-        found = {
-            "step": statistics.median(taken),
-            "waited": (ranks.seconds_waited - waited) / len(taken),
+            times.append(time.perf_counter() - start)
+        figures = {
+            "step": statistics.median(times),
+            "waited": (ranks.seconds_waited - waited) / len(times),
             "memory": max(ranks.gather(peak_bytes())) / 1e6,
             "parameters": trainer.flat_params.size,
         }
-        return found | (messages(trainer, ranks) if ranks.size > 1 else {})
+        return figures | (messages(trainer, ranks) if ranks.size > 1 else {})
 
 
 def trainer_of(size, n_shards, ranks):
@@ -110,7 +110,7 @@ def messages(trainer, ranks, turns=9):
     that each receives.
     """
     n_shards = trainer.settings.n_shards
-    taken = []
+    times = []
     for _ in range(turns):
         ranks.stack(np.zeros(1))  # all begin together
         moments = [time.perf_counter()]
@@ -121,8 +121,8 @@ def messages(trainer, ranks, turns=9):
         moments.append(time.perf_counter())
         for _ in range(20):
             ranks.stack(np.zeros(1))
-        taken.append(np.diff([*moments, time.perf_counter()]))
-    exchange, gathering, numbers = np.median(taken, axis=0).tolist()
+        times.append(np.diff([*moments, time.perf_counter()]))
+    exchange, gathering, numbers = np.median(times, axis=0).tolist()
     chunks = trainer.flat_optimizer.chunks
     own = sum(chunk.own.stop - chunk.own.start for chunk in chunks)
     # The gradients of its own chunks from each other rank, and the parameters of all others.

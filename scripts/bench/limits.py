@@ -60,10 +60,10 @@ def build_limits(sizes, build=None, copied=2**26):
             for n, (a, b), out in zip(sizes, factors, products, strict=True)
         )
         read = speed(source.nbytes, np.matmul, matrix, vector)
-        found = {"sgemm": sgemm, "copy": copy, "copy_threads": copy_threads, "read": read}
+        speeds = {"sgemm": sgemm, "copy": copy, "copy_threads": copy_threads, "read": read}
         if own_limit:
-            found["own_limit"] = own_limit(1e9 * max(copy, copy_threads))
-        return found
+            speeds["own_limit"] = own_limit(1e9 * max(copy, copy_threads))
+        return speeds
 
     return step
 

@@ -66,16 +66,16 @@ def warnings_about(settings, busy):
     """What makes the figures differ from those of a user on this processor, one sentence for each
     cause.
     """
-    found = []
+    sentences = []
     if busy > MOSTLY_IDLE:
-        found.append(f"other programs use {busy:.1f} cores: {WHEN_BUSY}")
+        sentences.append(f"other programs use {busy:.1f} cores: {WHEN_BUSY}")
     if settings:
-        given = ", ".join(f"{name}={value}" for name, value in settings.items())
-        found.append(
-            f"{given} in the environment: users do not set this, "
+        assignments = ", ".join(f"{name}={value}" for name, value in settings.items())
+        sentences.append(
+            f"{assignments} in the environment: users do not set this, "
             "and products may be slower or faster"
         )
-    return found
+    return sentences
 
 
 def busy_cores():

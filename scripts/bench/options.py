@@ -33,12 +33,12 @@ def some_of(names):
     """The type of an argument that is a comma-separated list of these names."""
 
     def parse(text):
-        given = text.split(",")
-        for name in given:
+        chosen = text.split(",")
+        for name in chosen:
             if name not in names:
                 others = nearest(name, names) or one_of("some", names)
                 raise argparse.ArgumentTypeError(f"{name!r:.40}{others}")
-        return given
+        return chosen
 
     return parse
 

@@ -96,11 +96,11 @@ def print_figures(results, columns):
     """
     rows = []
     for result in results:
-        for name, found in result["contenders"].items():
+        for name, figures in result["contenders"].items():
             row = [result["what"], name]
             for column in columns:
                 key, show = CELLS[column]
-                row.append(show(found[key]))
+                row.append(show(figures[key]))
             rows.append(row)
     print_table(["", "", *columns], rows)
 

@@ -41,8 +41,8 @@ def measured(contenders, workload, turns, limits=None):
     first = contenders[0].name if contenders else None
     figures = {one.name: figures_of(one, times, first) for one in able if one.name in times}
     if workload.flops:
-        for found in figures.values():
-            rate(found, workload.flops, facts)
+        for of_contender in figures.values():
+            add_rates(of_contender, workload.flops, facts)
     return facts | {"contenders": figures}
 
 
@@ -70,13 +70,13 @@ def figures_of(contender, times, first):
     return timing(times, contender.name, first) | about | contender.memory()
 
 
-def rate(found, flops, facts):
-    """Add the GFLOP/s of figures, their share of the best sgemm, and those of the own limit: of the
+def add_rates(figures, flops, facts):
+    """Add to figures the GFLOP/s, their share of the best sgemm, and those of the own limit: of the
     median, and of the fastest round.
     """
-    seconds = found["seconds"]["median"]
-    found["gflops"] = flops / seconds / 1e9
-    found["share_of_sgemm"] = found["gflops"] / facts["limits"]["sgemm"]
+    seconds = figures["seconds"]["median"]
+    figures["gflops"] = flops / seconds / 1e9
+    figures["share_of_sgemm"] = figures["gflops"] / facts["limits"]["sgemm"]
     own = facts.get("own_limit")
     for share, which in SHARES_OF_OWN_LIMIT.items():
-        found[share] = own["seconds"] / found["seconds"][which] if own else None
+        figures[share] = own["seconds"] / figures["seconds"][which] if own else None

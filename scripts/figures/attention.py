@@ -41,16 +41,16 @@ def reversed_word():
     """The attention of a trained model that reverses a word: start.md has the lines that trained
     it.
     """
-    found = results("reversed_word")
+    data = results("reversed_word")
     canvas(6.0, 5.6)
     side = 0.42
     left = 1.15
     top = 4.75
     shown = lambda weight: f"{weight:.1f}"[1:] if weight >= 0.05 else ""
-    texts = [list(map(shown, row)) for row in found["weights"]]
-    matrix(left, top, found["weights"], side, texts=texts, peak=1)
-    write_columns(left, top + 0.1, side, found["read"], size=14)
-    write_rows(left - 0.12, top, side, found["written"], size=14)
+    texts = [list(map(shown, row)) for row in data["weights"]]
+    matrix(left, top, data["weights"], side, texts=texts, peak=1)
+    write_columns(left, top + 0.1, side, data["read"], size=14)
+    write_rows(left - 0.12, top, side, data["written"], size=14)
     write(left + 5.5 * side, top + 0.5, "the word that it reads", "on")
     write(0.45, top - 5.5 * side, "what it writes, from top to bottom", rotation=90)
 
@@ -303,16 +303,16 @@ def attention_reverse():
     """The cross-attention of all heads of a model that reverses: ``npformer copy --task reverse``
     trained it.
     """
-    found = results("attention_reverse")
+    data = results("attention_reverse")
     canvas(7.2, 4.5)
     side = 0.185
-    for layer, heads in enumerate(found["heads"]):
+    for layer, heads in enumerate(data["heads"]):
         top = 4.2 - 2.15 * layer
-        write_rows(0.8, top, side, found["written"])
+        write_rows(0.8, top, side, data["written"])
         for head, weights in enumerate(heads):
             left = 0.87 + 1.6 * head
             matrix(left, top, weights, side, texts=np.full((9, 8), ""), peak=1)
             write(left + 4 * side, top + 0.1, f"layer {layer + 1}, head {head + 1}", "on")
-            write_columns(left, top - 9.1 * side, side, found["source"], "below")
+            write_columns(left, top - 9.1 * side, side, data["source"], "below")
     write(0.2, 2.3, "what it writes, from top to bottom", rotation=90)
     write(4.0, 0.03, "the sequence that it reads", "on")

@@ -80,8 +80,8 @@ def by_length(axes, at, systems, trained, name="values"):
     trained is shaded.
     """
     axes.axvspan(*trained, color=LIGHT, zorder=0)
-    for system, found in systems.items():
-        values = np.array(found[name])
+    for system, data in systems.items():
+        values = np.array(data[name])
         middle = np.median(values, axis=0)
         spread = middle - values.min(axis=0), values.max(axis=0) - middle
         style, color = STYLES[system]
@@ -118,17 +118,17 @@ def attention_en_fr():
     alignment(results("attention_en_fr"))
 
 
-def alignment(found):
+def alignment(data):
     """The weights of each piece of a translation on the pieces of its source."""
-    weights = np.array(found["weights"])
+    weights = np.array(data["weights"])
     axes = panels(1, height=5.4)
     axes.imshow(weights, cmap=BY_SIGN, vmin=-1, vmax=1)
     for (t, s), weight in np.ndenumerate(weights):
         if weight >= 0.1:
             _, ink = color_of(weight)
             write(s, t, f"{weight:.1f}".lstrip("0"), size=9, color=ink)
-    source = [piece.replace("▁", "") for piece in found["source"]]
-    target = [piece.replace("▁", "") for piece in found["target"]]
+    source = [piece.replace("▁", "") for piece in data["source"]]
+    target = [piece.replace("▁", "") for piece in data["target"]]
     axes.set_xticks(range(len(source)), source, rotation=60)
     axes.set_yticks(range(len(target)), target)
     axes.set_xlabel("pieces of the source")
@@ -141,13 +141,13 @@ def length_sequences():
     """The share of symbols that are right against length, up to ten times the length of the
     training.
     """
-    found = results("length_sequences")
-    at = found["sizes"]["lengths"]
-    longest = found["sizes"]["longest"]
+    data = results("length_sequences")
+    at = data["sizes"]["lengths"]
+    longest = data["sizes"]["longest"]
     both = panels(2, height=6.6, sharex=True)
     for axes, task in zip(both, ("reverse", "copy"), strict=True):
         trained = at[0] * 0.9, longest * 1.08
-        by_length(axes, at, found[task], trained, "symbols")
+        by_length(axes, at, data[task], trained, "symbols")
         axes.set(ylim=(-3, 104), ylabel=f"{task}: symbols right, %")
         axes.axhline(12.5, color=MIDDLE, linewidth=1)
         axes.text(6, 14, "chance", size=10, color=DARK)
@@ -161,11 +161,11 @@ def length_exact():
     """The share of sequences that are right as a whole, of models that read up to 20 symbols in the
     training.
     """
-    found = results("length_exact")
+    data = results("length_exact")
     both = panels(2, height=6.2, sharex=True)
     for axes, task in zip(both, ("reverse", "copy"), strict=True):
-        curves(axes, found["lengths"], found[task])
-        axes.set(ylim=(-3, 104), ylabel=f"{task}: all right, %", xticks=found["lengths"])
+        curves(axes, data["lengths"], data[task])
+        axes.set(ylim=(-3, 104), ylabel=f"{task}: all right, %", xticks=data["lengths"])
     both[1].legend(loc="lower left", fontsize=11)
     both[1].set_xlabel("symbols of the sequence")
 
@@ -173,12 +173,12 @@ def length_exact():
 @figure
 def path_and_time():
     """The path between two words, and the time of an update, against the length."""
-    found = results("path_and_time")
+    data = results("path_and_time")
     both = panels(2, height=7.2, sharex=True)
     for axes, name in zip(both, ("path", "milliseconds"), strict=True):
-        curves(axes, found["words"], found[name])
+        curves(axes, data["words"], data[name])
         axes.set_yscale("log")
-        ticks(axes, found["words"])
+        ticks(axes, data["words"])
     both[0].set_ylabel("states or layers on the path")
     both[1].set(xlabel="words (logarithmic)", ylabel="ms an update, 8 pairs")
     both[1].legend(loc="upper left", fontsize=11)
@@ -187,14 +187,14 @@ def path_and_time():
 @figure
 def attention_scores():
     """Three forms of a score against the width of queries and keys: the means of five seeds."""
-    found = results("attention_scores")
+    data = results("attention_scores")
     four = panels(2, 2, width=7.4, height=6.6).ravel()
-    for axes, (name, panel) in zip(four, found["panels"].items(), strict=True):
-        curves(axes, found["K"], panel)
+    for axes, (name, panel) in zip(four, data["panels"].items(), strict=True):
+        curves(axes, data["K"], panel)
         axes.set_xlabel("width K (logarithmic)")
         axes.set_title(name, size=12)
-        ticks(axes, found["K"])
-        if name in found["logarithmic"]:
+        ticks(axes, data["K"])
+        if name in data["logarithmic"]:
             axes.set_yscale("log")
     four[0].legend(loc="upper left", fontsize=11)
 
@@ -202,9 +202,9 @@ def attention_scores():
 @figure
 def length_joined():
     """BLEU against the number of sentences that are translated as one text."""
-    found = results("joined")
+    data = results("joined")
     axes = panels(1, height=3.6)
-    by_length(axes, found["sentences"], found["systems"], (0.9, 3.2))
+    by_length(axes, data["sentences"], data["systems"], (0.9, 3.2))
     axes.set(ylim=(0, 29), xlabel="sentences joined (logarithmic)", ylabel="BLEU")
     write(1.75, 15, "numbers of\nthe training", "on", size=11, color=DARK)
     axes.legend(loc="upper right", fontsize=11)
@@ -215,9 +215,9 @@ def heads_reverse():
     """The mean weights of all heads of the model that reverses, darker with what is lost without
     the head.
     """
-    found = results("heads_reverse")
+    data = results("heads_reverse")
     grid = panels(6, 4, width=6.4, height=10.2)
-    for axes, head in zip(grid.ravel(), found["heads"], strict=True):
+    for axes, head in zip(grid.ravel(), data["heads"], strict=True):
         axes.imshow(head["weights"], cmap=BY_SIGN, vmin=-1, vmax=1)
         number = f"{head['layer'] + 1}.{head['head'] + 1}"
         axes.set_title(f"{number}: {head['right']:.0f} %", size=11)
@@ -234,20 +234,20 @@ def heads_en_fr():
     """By how much the loss of the translation model grows without each head, and without each
     sublayer's heads.
     """
-    found = results("heads_en_fr")
+    data = results("heads_en_fr")
     axes = panels(1, height=6.4)
     labels = {}  # by their heights
     y = 0.0
-    for sublayer in found["sublayers"]:
+    for sublayer in data["sublayers"]:
         kind = sublayer["kind"]
         layer = sublayer["layer"]
-        for head in found["heads"]:
+        for head in data["heads"]:
             if (head["kind"], head["layer"]) == (kind, layer):
-                increase = head["loss"] - found["loss"]
+                increase = head["loss"] - data["loss"]
                 axes.barh(y, increase, color=DARK)
                 labels[y] = f"{SUBLAYERS[kind]} {layer + 1}.{head['head'] + 1}"
                 y += 1
-        increase = sublayer["loss"] - found["loss"]
+        increase = sublayer["loss"] - data["loss"]
         axes.barh(y, increase, color="white", edgecolor=DARK, hatch="///")
         labels[y] = "all four"
         y += 1.6
@@ -264,9 +264,9 @@ def heads_en_fr():
 @figure
 def translation_by_length():
     """BLEU against the length of the source, of five systems."""
-    found = results("translation_by_length")
+    data = results("translation_by_length")
     axes = chart("words of the source, the mean of each class", "BLEU, lower-cased")
-    curves(axes, found["words"], found["systems"])
+    curves(axes, data["words"], data["systems"])
     axes.set(ylim=(0, 92), yticks=range(0, 61, 10))
     axes.legend(loc="upper right", fontsize=11, ncols=2)
 
@@ -276,12 +276,12 @@ def bleu_by_length():
     """The scores of a translation model for classes of sentences, from the shortest to the
     longest.
     """
-    found = results("bleu_by_length")
+    data = results("bleu_by_length")
     axes = chart("words of the source", "score")
     styles = ("D:", DARK), ("^-", "black"), ("o--", ORANGE)
-    for (name, values), (style, color) in zip(found["scores"].items(), styles, strict=True):
+    for (name, values), (style, color) in zip(data["scores"].items(), styles, strict=True):
         axes.plot(values, style, color=color, label=name)
-    words = [name.replace("and more", "or\nmore") for name in found["words"]]
+    words = [name.replace("and more", "or\nmore") for name in data["words"]]
     axes.set_xticks(range(6), words, size=11)
     axes.set_ylim(0, 100)
     axes.legend(loc="lower left", fontsize=11)
@@ -292,7 +292,7 @@ def anomaly_scores():
     """How the reconstruction errors of sequences that follow a pattern, and of others, are
     distributed: ``npformer detect-anomalies --json`` measured them.
     """
-    found = results("anomaly_scores")
+    data = results("anomaly_scores")
     axes = chart("error, nats per token (logarithmic)", "sequences")
     styles = (
         {"color": MIDDLE, "fill": True},
@@ -300,8 +300,8 @@ def anomaly_scores():
         {"color": ORANGE, "linewidth": 2, "linestyle": "--"},
         {"color": DARK, "linewidth": 2, "linestyle": ":"},
     )
-    for (name, counts), style in zip(found["sequences"].items(), styles, strict=True):
-        axes.stairs(counts, found["edges"], label=name, **style)
+    for (name, counts), style in zip(data["sequences"].items(), styles, strict=True):
+        axes.stairs(counts, data["edges"], label=name, **style)
     axes.set_xscale("log")
     places = [0.001, 0.01, 0.1, 1, 10]
     axes.set_xticks(places, places)

@@ -31,9 +31,9 @@ def losses_of_gaps(gaps, V, smoothing):
     """
     logits = np.eye(1, V)
     target = np.array([0])
-    found = [nf.cross_entropy(gap * logits, target, label_smoothing=smoothing) for gap in gaps]
-    losses = [float(loss) for loss, _ in found]
-    gradients = [dlogits[0, 0] for _, dlogits in found]
+    pairs = [nf.cross_entropy(gap * logits, target, label_smoothing=smoothing) for gap in gaps]
+    losses = [float(loss) for loss, _ in pairs]
+    gradients = [dlogits[0, 0] for _, dlogits in pairs]
     return losses, gradients
 
 
@@ -174,12 +174,12 @@ def one_page_gpt():
     """The loss of docs/one_page_gpt.py in the run that the page shows, on 192 passages of each part
     of the text.
     """
-    found = results("one_page_gpt")
+    data = results("one_page_gpt")
     axes = chart("step", "loss per character")
-    steps = found["steps"]
+    steps = data["steps"]
     unread = "the last tenth, which it never reads"
-    curve(axes, steps, found["new"], "s--", unread, markersize=5)
-    curve(axes, steps, found["read"], "o-", "the rest of the text", markersize=5)
+    curve(axes, steps, data["new"], "s--", unread, markersize=5)
+    curve(axes, steps, data["read"], "o-", "the rest of the text", markersize=5)
     axes.set(ylim=(0, 2.7), xticks=range(0, 5001, 1000))
     axes.legend()
 
@@ -190,16 +190,16 @@ def ranks_efficiency():
     published points.
     """
     axes = chart("ranks (logarithmic)", "efficiency, %")
-    found = results("ranks_efficiency")
-    ranks = found["ranks"]
-    for color, (name, efficiency) in zip(COLORS, found["networks"].items(), strict=True):
+    data = results("ranks_efficiency")
+    ranks = data["ranks"]
+    for color, (name, efficiency) in zip(COLORS, data["networks"].items(), strict=True):
         style = {"color": color, "linewidth": 1.5}
         axes.plot(ranks, efficiency["weak"], label=name, **style)
         axes.plot(ranks, efficiency["strong"], linestyle="--", **style)
-    for n, efficiency in found["measured"].items():
+    for n, efficiency in data["measured"].items():
         curve(axes, [int(n)], [efficiency], "o", f"measured, {n} ranks")
     for name, (mark, beside) in MARKS.items():
-        points = found["published"][name]
+        points = data["published"][name]
         hosts = [beside * point["hosts"] for point in points]
         predicted = np.transpose([point["predicted"] for point in points])
         axes.plot([hosts, hosts], predicted, color=MIDDLE, linewidth=4)

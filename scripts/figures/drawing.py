@@ -203,22 +203,22 @@ def number(value, form="{:g}"):
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
-def rung(middle, low, length, found, peak, form="{:g}", width=0.42):
+def rung(middle, low, length, quantity, peak, form="{:g}", width=0.42):
     """Beside an arrow that goes down the name and numbers of a value, beside one that goes up those
     of its gradient.
     """
     high = low + length
     arrow((middle - 0.5, high), (middle - 0.5, low))
     arrow((middle + 0.5, low), (middle + 0.5, high))
-    beside_arrows(middle, low + length / 2, found, peak, form, width)
+    beside_arrows(middle, low + length / 2, quantity, peak, form, width)
 
 
-def beside_arrows(middle, y, found, peak, form="{:g}", width=0.42):
+def beside_arrows(middle, y, quantity, peak, form="{:g}", width=0.42):
     """The name and numbers of a ``rung`` alone, around the height y."""
     top = y + 0.18
     style = {"side": 0.36, "form": form, "peak": peak, "width": width}
-    size = np.shape(np.atleast_2d(found["value"]))[1] * width
-    matrix(middle - 0.6 - size, top, found["value"], **style)
-    write(middle - 0.68 - size, y, found["name"], "left")
-    matrix(middle + 0.6, top, found["gradient"], **style)
-    write(middle + 0.68 + size, y, f"d{found['name']}", "right")
+    size = np.shape(np.atleast_2d(quantity["value"]))[1] * width
+    matrix(middle - 0.6 - size, top, quantity["value"], **style)
+    write(middle - 0.68 - size, y, quantity["name"], "left")
+    matrix(middle + 0.6, top, quantity["gradient"], **style)
+    write(middle + 0.68 + size, y, f"d{quantity['name']}", "right")

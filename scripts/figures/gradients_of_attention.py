@@ -35,12 +35,12 @@ def gradients_two_layers():
     right.
     """
     canvas(7.0, 7.0)
-    for i, found in enumerate(results("two_layers")):
+    for i, quantity in enumerate(results("two_layers")):
         top = 5.85 - 1.35 * i
-        rung(3.5, top, 0.7, found, peak=3, width=0.5)
-        if found["then"]:
-            box(2.5, top - 0.65, 2.0, 0.65, found["then"])
-        if weight := found.get("weight"):
+        rung(3.5, top, 0.7, quantity, peak=3, width=0.5)
+        if quantity["then"]:
+            box(2.5, top - 0.65, 2.0, 0.65, quantity["then"])
+        if weight := quantity.get("weight"):
             height, width = 0.42 * np.array(np.shape(weight["value"]))
             name = weight["name"]
             away = 1.95 if width > 1 else 2.6

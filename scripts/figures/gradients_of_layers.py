@@ -163,14 +163,14 @@ def layer_backward():
     tops = 12.0 - 1.05 * np.arange(len(rungs))
     tops[1:] -= 0.9  # e₂ is also one of the keys, and one of the values: two rows more
     style = {"peak": 3, "form": "{:.2f}", "width": 0.5}
-    for top, found in zip(tops, rungs, strict=True):
-        if found["name"] == "q₂":
+    for top, quantity in zip(tops, rungs, strict=True):
+        if quantity["name"] == "q₂":
             rung(4.5, top, 1.5, key, **style)
-            beside_arrows(4.5, top + 1.2, found, **style)
+            beside_arrows(4.5, top + 1.2, quantity, **style)
             beside_arrows(4.5, top + 0.3, value, **style)
         else:
-            rung(4.5, top, 0.6, found, **style)
-        text = found["then"]
+            rung(4.5, top, 0.6, quantity, **style)
+        text = quantity["then"]
         color = LIGHT if text.startswith("add") else "white"
         box(3.3, top - 0.45, 2.4, 0.45, text, color, size=11)
     for start, end in ((0, 4), (6, 8)):  # past the sublayer, on both sides

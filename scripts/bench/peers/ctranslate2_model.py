@@ -25,13 +25,13 @@ def decoder(model, params, n_threads, kind="float32"):
         translator = ctranslate2.Translator(folder, device="cpu", compute_type=kind, **threads)
 
     def decode(src, n_new, beam_size):
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [[source[i] for i in row] for row in src.tolist()],
             max_batch_size=len(src),  # one batch
             beam_size=beam_size,
             min_decoding_length=n_new,
             max_decoding_length=n_new,
         )
-        return [list(map(target.index, result.hypotheses[0])) for result in found]
+        return [list(map(target.index, result.hypotheses[0])) for result in results]
 
     return decode

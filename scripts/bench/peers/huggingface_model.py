@@ -27,8 +27,8 @@ def decoder(model, n_threads):
     @torch.inference_mode()
     def decode(src, n_new, beam_size):
         options = {"num_beams": beam_size, "min_new_tokens": n_new, "max_new_tokens": n_new}
-        found = twin.generate(torch.from_numpy(src), do_sample=False, use_cache=True, **options)
-        return found.numpy()[:, 1:]  # without the begin token
+        ids = twin.generate(torch.from_numpy(src), do_sample=False, use_cache=True, **options)
+        return ids.numpy()[:, 1:]  # without the begin token
 
     return decode
 

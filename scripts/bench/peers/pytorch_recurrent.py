@@ -89,9 +89,9 @@ def layer_state(name, params, suffix=""):
     hidden = np.zeros_like(params["input"]["bias"])
     if "bias" in params["hidden"]:
         hidden[-len(bias) // 3 :] = params["hidden"]["bias"]
-    found = {"bias_ih": bias, "bias_hh": hidden}
-    found |= {"weight_ih": params["input"]["weight"].T, "weight_hh": params["hidden"]["weight"].T}
-    return {f"{name}.{kind}_l0{suffix}": array for kind, array in found.items()}
+    arrays = {"bias_ih": bias, "bias_hh": hidden}
+    arrays |= {"weight_ih": params["input"]["weight"].T, "weight_hh": params["hidden"]["weight"].T}
+    return {f"{name}.{kind}_l0{suffix}": array for kind, array in arrays.items()}
 
 
 def training_step(model, src, tgt, lr, **settings):
