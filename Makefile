@@ -95,8 +95,8 @@ TORCH_TESTS = $(shell grep -rlE 'importorskip\("(torch|onnx|transformers|sentenc
 test-torch: $(TORCH_VENV)/with-dev,torch  ## compare with PyTorch and with ONNX's test cases, which it installs for that
 	$(call PYTEST,$(TORCH_VENV)) $(TORCH_TESTS)
 
-# Every figure that needs no training is drawn, every example of every page runs; a warning is an error. It begins
-# afresh: Sphinx reads only pages that have changed, and would miss examples of changed code and repeat no warning.
+# Every figure that needs no training is drawn; a warning is an error. (The examples of pages are tests of make test.) It
+# begins afresh: Sphinx reads only pages that have changed, and would repeat no warning.
 docs: $(VENV)/with-docs  ## build the book and the reference as a site: docs/_build/index.html (a few minutes, mostly silent)
 	OPENBLAS_NUM_THREADS=1 $(VENV)/$(BIN)/python scripts/figures/draw_figures.py
 	rm -rf docs/_build docs/api/generated

@@ -61,10 +61,11 @@ def pytest_runtest_teardown():
 
 
 def pytest_itemcollected(item):
-    """As numpydoc has it, an example need not import NumPy.
+    """As numpydoc has it, an example of a docstring need not import NumPy; that of a page has to.
 
     It runs in the foreground, but cannot ask for a fixture.
     """
     if isinstance(item, pytest.DoctestItem):
-        item.dtest.globs["np"] = np
+        if item.path.suffix == ".py":
+            item.dtest.globs["np"] = np
         item.fixturenames.append("signals_of_the_foreground")
