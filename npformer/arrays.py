@@ -109,7 +109,7 @@ def digest(values):
     crc = 0
     for x in values:
         if isinstance(x, np.ndarray):
-            crc = zlib.crc32(np.ascontiguousarray(x), crc)
+            crc = zlib.crc32(np.ascontiguousarray(x).data, crc)
         elif isinstance(x, str):
             crc = zlib.crc32(x.encode("utf-8", "surrogatepass"), crc)
     return crc

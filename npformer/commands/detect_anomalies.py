@@ -9,6 +9,7 @@ the error with which the auto-encoder reconstructs it: docs/before/autoencoder.m
 """
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -95,7 +96,7 @@ def draw(folder, tests):
     errors = {name: np.maximum(test["errors"], 1e-6) for name, test in tests.items()}
     smallest = min(map(np.min, errors.values()))
     largest = max(map(np.max, errors.values()))
-    edges = np.geomspace(smallest, largest, 60)
+    edges = list(np.geomspace(smallest, largest, 60))
     for name, values in errors.items():
         ax.hist(values, edges, histtype="stepfilled", alpha=0.5, label=name)
     ax.set(xscale="log", xlabel="mean -log p a token (nats)", ylabel="sequences")
@@ -146,7 +147,7 @@ def evaluate(model, params, seed):
     exact, _ = exact_match(model, params, src, tgt)
     normal = model.reconstruction_error(params, src, tgt)
     tests = {NORMAL: {"errors": normal.tolist(), "auc": None}}
-    anomalies = {
+    anomalies: dict[str, Callable] = {
         "one wrong symbol": lambda sequence: with_wrong_symbols(rng, sequence, 1),
         "two wrong symbols": lambda sequence: with_wrong_symbols(rng, sequence, 2),
         "the same symbols in any order": rng.permutation,

@@ -180,8 +180,8 @@ class Answers:
         findings.not_examined = []
         why = self.subject.interface.missing
         if about_outputs := self.missing.pop(why, []):
-            questions = "\n  ".join(about_outputs)
-            findings.not_examined.append(WITHOUT_OUTPUTS.format(why=why, questions=questions))
+            listed = "\n  ".join(about_outputs)
+            findings.not_examined.append(WITHOUT_OUTPUTS.format(why=why, questions=listed))
             findings.has_outputs = False
         for reason, questions in self.missing.items():
             findings.not_examined.append(

@@ -113,10 +113,10 @@ def _side_by_side(params, names, parts):
     for name, n in zip(names, parts, strict=True):
         axes = (*inputs, width * n // parts[0])
         shapes = _shapes(params[name])
-        expected = {key: axes if key == "weight" else axes[-1:] for key in shapes_of_first}
-        if shapes != expected:
+        fitting = {key: axes if key == "weight" else axes[-1:] for key in shapes_of_first}
+        if shapes != fitting:
             of_map = f"params of {name!r} have the shapes {shapes}"
-            raise UserError(f"{of_map}, expected {expected}, as of {names[0]!r}")
+            raise UserError(f"{of_map}, expected {fitting}, as of {names[0]!r}")
     return {
         key: np.concatenate([params[name][key] for name in names], axis=-1)
         for key in shapes_of_first

@@ -13,7 +13,7 @@ from npformer.text.run import TextRun
 from npformer.text.settings import LanguageSettings
 from npformer.text.writer import Writer, model_in
 from npformer.tokens.subwords import learned_by_first
-from npformer.tokens.tokenizers import Characters, Pieces
+from npformer.tokens.tokenizers import Characters, Pieces, Tokens
 from npformer.training.optimizers import Adam
 from npformer.training.schedules import warmup_cosine
 from npformer.training.settings import LoopSettings
@@ -59,7 +59,7 @@ class LanguageRun(TextRun):
         ranks = cls.ranks_of_new(out, settings, ranks)
         both = read_both(settings.text, settings.held_out)
         if settings.subwords is None:
-            tokens = Characters("".join(both))
+            tokens: Tokens = Characters("".join(both))
         else:
             [subwords] = learned_by_first([both[0].splitlines], settings.subwords, ranks)
             tokens = Pieces(subwords)

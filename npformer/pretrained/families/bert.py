@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -178,7 +179,7 @@ class Bert(Family):
         """The class of theirs, and what belongs to it."""
         if "n_types" in self.settings.key_of and not model.n_types:
             raise UserError("n_types=0, expected at least 1")
-        keys = {"architectures": [self.class_of(model)]}
+        keys: dict[str, Any] = {"architectures": [self.class_of(model)]}
         keys["tie_word_embeddings"] = model.tie_embeddings or model.task != "words"
         if model.n_outputs is not None:
             keys["id2label"] = {str(i): label for i, label in enumerate(labels_of(model))}
