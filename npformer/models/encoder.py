@@ -165,10 +165,10 @@ class Encoder(EncoderSettings):
         -------
         (B, n_outputs), or (B, T, n_outputs) without pooling, or (B, T, V) of words
         """
-        self.head.check_output()
+        self._head.check_output()
         ops = self._backend(backend, params)
         y, mask = self._read(ops, params, inputs, keep_mask, types)
-        z, _ = self.head.before_output(ops, params, y, mask)
+        z, _ = self._head.before_output(ops, params, y, mask)
         return ops.linear(z, *self.output_map(params))
 
     def loss_and_grad(
@@ -206,11 +206,11 @@ class Encoder(EncoderSettings):
         ops = self._backend(backend, params)
         tokens = self._inputs(params, inputs, keep_mask, types)
         targets, n_targets = self._targets(tokens, self._beside(targets, params))
-        criterion = self.head.criterion(tokens, label_smoothing, n_tokens, loss_scale)
+        criterion = self._head.criterion(tokens, label_smoothing, n_tokens, loss_scale)
         gradients = Gradients(params, ready, self._n_uses) if with_grad else None
 
         y, encode_backward = self._encode(ops, params, tokens, dropout_key, with_grad)
-        z, before_backward = self.head.before_output(ops, params, y, tokens.keep_mask)
+        z, before_backward = self._head.before_output(ops, params, y, tokens.keep_mask)
         loss, dz = self._loss(ops, params, z, targets, criterion, gradients)
         if gradients is None:
             return loss, None, n_targets
@@ -246,9 +246,9 @@ class Encoder(EncoderSettings):
         if self.embedding_norm:
             params["embedding_norm"] = new.norm(D, self.norm_type)
         params["layers"] = self._new_stack(new, "layers")
-        params |= self.head.new_params(new)
-        if self.head.size is not None:
-            params |= self._new_output(new, self.head.size)
+        params |= self._head.new_params(new)
+        if self._head.size is not None:
+            params |= self._new_output(new, self._head.size)
         return params
 
     def _read(self, ops, params, inputs, keep_mask, types):
@@ -359,9 +359,9 @@ class Encoder(EncoderSettings):
 
     def _targets(self, inputs, targets):
         """The checked targets of ``Inputs``, and how many of them count."""
-        self.head.check_output()
-        targets = self.head.checked(inputs, targets)
-        return targets, number_of(self.head.n_counted(inputs, targets))
+        self._head.check_output()
+        targets = self._head.checked(inputs, targets)
+        return targets, number_of(self._head.n_counted(inputs, targets))
 
 
 def _zeroed(x, keep_mask):

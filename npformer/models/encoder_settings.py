@@ -36,7 +36,7 @@ class EncoderSettings(OneStack):
             self._check_settings()
         else:
             self._check_settings(self.vocab)
-        self.head.check_settings()
+        self._head.check_settings()
         if self.pooler and self.by_position:
             raise UserError("pooler=True, expected False where each position has an output")
         if self.counted_positions and (self.pad_id is None or not self.has_learned_positions):
@@ -86,11 +86,11 @@ class EncoderSettings(OneStack):
             raise UserError(f"labels={shown(labels)}, expected n_outputs={self.n_outputs} texts")
 
     @property
-    def head(self):
+    def _head(self):
         """What follows the layers for the task."""
         return HEADS[self.task](self)
 
     @property
     def by_position(self):
         """Whether the output layer predicts something for each position."""
-        return self.head.by_position
+        return self._head.by_position

@@ -290,7 +290,7 @@ class MeanOverPadding(Classes):
 
 @mistake("padding leaks")
 def mean_over_padding():
-    return classes(variant(nf.Encoder, head=property(MeanOverPadding)))
+    return classes(variant(nf.Encoder, _head=property(MeanOverPadding)))
 
 
 @in_operation(pairs, "self_attention(keep_mask)", "padding leaks", "input ignored")
