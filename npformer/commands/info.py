@@ -17,9 +17,9 @@ def main(*, json: JsonFile | None = None):
     if not ranks.is_first:
         return
     config = read_config()
-    if not ranks.alone and ranks.fewest_cores < 1:
+    if not ranks.is_alone and ranks.fewest_cores < 1:
         config["advice"].append({"do": None, "why": SHARE_CORES})
     write_json(json, config)
     print(as_text(config))
-    if not ranks.alone:
+    if not ranks.is_alone:
         print(f"\n{ranks}")

@@ -93,7 +93,7 @@ class Watch:
         if n % signs.RECENT == 0:
             self.tell(self.batches.compare_targets())
             self.tell(signs.of_means(steps))
-        if trainer.ranks.alone:  # else a rank has a part of the gradient
+        if trainer.ranks.is_alone:  # else a rank has a part of the gradient
             if n % EVERY == 1:
                 self.params_before[...] = trainer.flat_params
             if n % EVERY == 2:  # the step after that

@@ -38,6 +38,13 @@ def allowed():
     return os.cpu_count() or 1
 
 
+def core_numbers():
+    """The numbers of the cores that this process may use: all, if the system does not say which."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(cores()))
+
+
 @cache
 def quota():
     """The whole number of cores that control groups grant, at least 1; None without a limit."""

@@ -47,7 +47,7 @@ class deferred_interrupts:
         global _outermost
         self.before = {}  # the handlers that this block has replaced
         self.error = None  # which comes at the end
-        self.n = 0  # how often Ctrl-C has come
+        self.n_interrupts = 0  # how often Ctrl-C has come
         if _outermost is not None or threading.current_thread() is not threading.main_thread():
             return
         _outermost = self
@@ -76,11 +76,11 @@ class deferred_interrupts:
                 signal.signal(number, handler)
 
     def _hold(self, number, frame):
-        self.n += number == signal.SIGINT
+        self.n_interrupts += number == signal.SIGINT
         try:
             self.before[number](number, frame)
         except BaseException as error:
-            if _outermost is not self or (self.n >= MOST and number == signal.SIGINT):
+            if _outermost is not self or (self.n_interrupts >= MOST and number == signal.SIGINT):
                 self._end()
                 raise
             self.error = error

@@ -22,7 +22,7 @@ from npformer.errors import UserError
 from npformer.extras import pip_install
 from npformer.runtime import started
 from npformer.runtime.blas_threads import limit_blas_threads
-from npformer.runtime.cores import cores
+from npformer.runtime.cores import core_numbers
 from npformer.runtime.endings import Endings, error_text
 from npformer.runtime.interrupts import deferred_interrupts
 from npformer.runtime.threads import even_slices
@@ -59,7 +59,7 @@ class Ranks:
     seconds_waited = 0.0
 
     @property
-    def alone(self):
+    def is_alone(self):
         """Whether this is the only process, which sends no messages."""
         return self.size == 1
 
@@ -150,8 +150,6 @@ class MpiRanks(Ranks):
     def __init__(self, comm):
         from mpi4py import MPI
 
-        from npformer import __version__
-
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             expected = "MPI_THREAD_SERIALIZED or more"
             raise RankError(f"this MPI takes calls from the main thread alone, expected {expected}")
@@ -161,18 +159,9 @@ class MpiRanks(Ranks):
         self.size = comm.Get_size()
         self.endings = Endings(MPI, comm)
         self.unfinished: list = []  # messages for which nobody waits any more
-        may_use = list(range(cores()))
-        if hasattr(os, "sched_getaffinity"):
-            may_use = sorted(os.sched_getaffinity(0))
-        mine = {"host": socket.gethostname(), "pid": os.getpid(), "may use": may_use}
-        self.table = with_cores(self.gather(mine))
+        self.table = with_cores(self.gather(this_process()))
         limit_blas_threads(max(1, int(self.fewest_cores)))
-        versions = {
-            "npformer": __version__,
-            "NumPy": np.__version__,
-            "Python": platform.python_version(),
-        }
-        self.agree(lambda: versions)
+        self.agree(versions)
 
     @property
     def fewest_cores(self):
@@ -334,6 +323,22 @@ def attempted(work):
 def json_text(value):
     """A value as a text of JSON, in which numbers may be NumPy's."""
     return json.dumps(value, default=np.generic.item)
+
+
+def this_process():
+    """The row of this process in the table of ranks."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "may use": core_numbers()}
+
+
+def versions():
+    """What has to be the same on all ranks before they compute."""
+    from npformer import __version__
+
+    return {
+        "npformer": __version__,
+        "NumPy": np.__version__,
+        "Python": platform.python_version(),
+    }
 
 
 def with_cores(table):

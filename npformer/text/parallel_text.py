@@ -200,7 +200,7 @@ class TokenBatches:
     def _encode(self, subwords, lines):
         """The ids of lines, of which each rank converts its part."""
         ids = subwords.encode(self.ranks.my_share(lines))
-        if self.ranks.alone:
+        if self.ranks.is_alone:
             return ids
         lengths = self._of_all_ranks([np.array([len(x) for x in ids], np.int64)])
         return np.split(self._of_all_ranks(ids), np.cumsum(lengths)[:-1])

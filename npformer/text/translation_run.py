@@ -184,7 +184,7 @@ class TranslationRun(TextRun):
         """Yield (src, tgt) without end."""
         batches = self._batches(self.text, seed=self.settings.seed).from_place(self.place)
         # Messages between ranks have an order, which a thread would change.
-        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.alone
+        reads_ahead = self.trainer.ops.device.asynchronous and self.ranks.is_alone
         for place, src, tgt in ahead(batches) if reads_ahead else batches:
             self.place_after = place  # not yet the training's place: the step may still fail
             yield src, tgt

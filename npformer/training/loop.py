@@ -305,7 +305,7 @@ class Loop:
             yield
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             # Other ranks may not have this error, and would not save.
-            if self.ranks.alone and not isinstance(error, NonFiniteError):
+            if self.ranks.is_alone and not isinstance(error, NonFiniteError):
                 with contextlib.suppress(Exception):  # the first error tells more
                     self.save()
             raise

@@ -191,7 +191,7 @@ class Trainer:
             has_loss_scale=precision.has_loss_scale,
         )
         self._run_step = self._step  # on a GPU, from a recording
-        if self.ranks.alone:  # a message to another rank cannot be recorded
+        if self.ranks.is_alone:  # a message to another rank cannot be recorded
             fill_up = getattr(model, "fill_up", lambda batch, _: batch)
             self._run_step = device.record(self._step, fill_up)
         self._try_step = precision.over_step(self._run_step)  # again after an overflow of float16
@@ -461,7 +461,7 @@ class Trainer:
             settings = {"params": self.params, "backend": picklable(self.ops)}
             settings |= asdict(self.settings)
             moments = {name: on_host(x) for name, x in self.state.moments.items()}
-            parts = type(self), self.model, self.optimizer, settings, self.ranks.alone
+            parts = type(self), self.model, self.optimizer, settings, self.ranks.is_alone
             return _again, (*parts, moments, self.state.facts, self.last)
 
     def __repr__(self):
@@ -499,14 +499,14 @@ def parameters_at_start(model, params, seed):
 
 def optimizer_over(ranks, optimizer, ops, pieces, flat_params):
     """What updates the flat parameters; of several ranks, each updates some of them."""
-    if ranks.alone:
+    if ranks.is_alone:
         return FlatOptimizer(optimizer, ops, pieces)
     return DividedOptimizer(optimizer, ops, pieces, flat_params, ranks)
 
 
 def loss_over(ranks, each_gradient, state, sharding, optimizer):
     """What computes a batch of a step: as a whole, over shards, or over ranks."""
-    if not ranks.alone:
+    if not ranks.is_alone:
         return OverRanks(each_gradient, state, sharding, optimizer)
     if sharding.n_shards == 1 or sharding.device.asynchronous:  # a GPU computes a batch as one
         return WholeBatch(each_gradient, state)

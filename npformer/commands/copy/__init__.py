@@ -90,7 +90,7 @@ def main(
         f"{task} task, preset {preset}: {tree.count(trainer.params):,} parameters, {n_steps} steps "
         f"of {recipe.batch_size} sequences, seed {seed}, backend {trainer.ops.name}"
     )
-    if not trainer.ranks.alone:
+    if not trainer.ranks.is_alone:
         print(trainer.ranks)
     history, params, figures = train(trainer, sequences, recipe, n_steps, watching)
     if not trainer.ranks.is_first:
