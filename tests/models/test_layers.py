@@ -2,6 +2,9 @@
 parts do; ``test_every_model.py`` checks the gradients of all layers in models.
 """
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -220,6 +223,16 @@ def test_one_key_drops_different_places_in_different_layers():
     )
     assert len(drawn) == 4  # attention weights, attention output, hidden layer, feed-forward output
     assert len(set(drawn)) == 4
+
+
+def test_the_keywords_of_attention_are_of_one_record_and_stay_as_they_are():
+    settings = layers.AttentionSettings(H, causal=True, softcap=0.7)
+    keywords = settings.keywords_of_scores
+    for copied in (copy.deepcopy(settings), pickle.loads(pickle.dumps(settings))):
+        assert copied == settings
+        assert copied.keywords_of_scores == keywords
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        keywords["causal"] = False  # type: ignore[index]
 
 
 def noting_keys(drawn):
