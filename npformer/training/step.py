@@ -30,7 +30,6 @@ def training_step(
     key,
     numbers,
     *,
-    ops,
     loss_and_grad,
     optimizer,
     options,
@@ -49,14 +48,13 @@ def training_step(
     key
         The dropout key.
     numbers : Numbers, or an array of the device with them
-    ops : Ops
     loss_and_grad : WholeBatch, OverShards or OverRanks
         It computes a batch, writes its gradients into ``state.flat_grads``, and returns its loss.
         The gradients of the first batch of a step overwrite what is there, those of the others are
         added to it. Ranks exchange gradients and losses with the last batch.
     optimizer : FlatOptimizer
     options : dict
-        Further options of the model's ``loss_and_grad``.
+        Further options of the model's ``loss_and_grad``, such as the backend.
     clip_norm : float or None
     has_loss_scale : bool
         Whether the model multiplies the loss by a scale, as it does in float16.
@@ -70,7 +68,7 @@ def training_step(
     """
     n_targets, loss_scale, lr, step = numbers
     # The loss and the gradients of each batch are divided by the targets of all batches.
-    options = options | {"n_tokens": n_targets, "backend": ops}
+    options = options | {"n_tokens": n_targets}
     if has_loss_scale:
         options["loss_scale"] = loss_scale
     loss = np.float64(0)

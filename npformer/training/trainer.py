@@ -183,10 +183,9 @@ class Trainer:
         self._step = partial(
             training_step,
             self.state,
-            ops=self.ops,
             loss_and_grad=self.loss_and_grad,
             optimizer=self.flat_optimizer,
-            options=self.settings.of_loss,
+            options=self.settings.of_loss | {"backend": self.ops},
             clip_norm=self.settings.clip_norm,
             has_loss_scale=precision.has_loss_scale,
         )
