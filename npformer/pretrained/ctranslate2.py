@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.errors import UserError
@@ -13,23 +12,11 @@ from npformer.files.folders import new_files
 from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
-from npformer.pretrained.families.naming import SHARED_SETTINGS
+from npformer.pretrained.families.naming import SHARED_SETTINGS, Naming
 from npformer.pretrained.families.pytorch import EXPRESSED
 from npformer.pretrained.files import Files
 from npformer.pretrained.rules import parse_table
 
-LAYER_NAMES = parse_table("""
-    attention_norm         self_attention/layer_norm
-    attention.qkv          self_attention/linear_0
-    attention.out          self_attention/linear_1
-    memory_attention_norm  attention/layer_norm
-    memory_attention.q     attention/linear_0
-    memory_attention.kv    attention/linear_1
-    memory_attention.out   attention/linear_2
-    feed_forward_norm      ffn/layer_norm
-    feed_forward.hidden    ffn/linear_0
-    feed_forward.out       ffn/linear_1
-    """)
 SPEC_ACTIVATIONS = parse_table("""
     relu      RELU
     gelu      GELUTanh
@@ -46,6 +33,7 @@ SUPPORTED: dict[str, tuple] = {
 # Of these, ``forced_eos_id`` is not written: a translation there always ends with that token.
 ALLOWED = EXPRESSED | {"norm_type"}
 PADDING_LOGIT = -1e9
+NORM_LEAVES = {"weight": "gamma", "bias": "beta"}
 
 
 def export(
@@ -151,6 +139,42 @@ def check_each_has_a_name(argument, tokens, size):
         )
 
 
+class Specification(Naming):
+    """Names of the parts of a ``TransformerSpec``."""
+
+    names = parse_table("""
+        encoder.{}.attention_norm         encoder/layer_{}/self_attention/layer_norm
+        encoder.{}.attention.qkv          encoder/layer_{}/self_attention/linear_0
+        encoder.{}.attention.out          encoder/layer_{}/self_attention/linear_1
+        encoder.{}.feed_forward_norm      encoder/layer_{}/ffn/layer_norm
+        encoder.{}.feed_forward.hidden    encoder/layer_{}/ffn/linear_0
+        encoder.{}.feed_forward.out       encoder/layer_{}/ffn/linear_1
+        encoder.norm                      encoder/layer_norm
+        decoder.{}.attention_norm         decoder/layer_{}/self_attention/layer_norm
+        decoder.{}.attention.qkv          decoder/layer_{}/self_attention/linear_0
+        decoder.{}.attention.out          decoder/layer_{}/self_attention/linear_1
+        decoder.{}.memory_attention_norm  decoder/layer_{}/attention/layer_norm
+        decoder.{}.memory_attention.q     decoder/layer_{}/attention/linear_0
+        decoder.{}.memory_attention.kv    decoder/layer_{}/attention/linear_1
+        decoder.{}.memory_attention.out   decoder/layer_{}/attention/linear_2
+        decoder.{}.feed_forward_norm      decoder/layer_{}/ffn/layer_norm
+        decoder.{}.feed_forward.hidden    decoder/layer_{}/ffn/linear_0
+        decoder.{}.feed_forward.out       decoder/layer_{}/ffn/linear_1
+        decoder.norm                      decoder/layer_norm
+        """)
+    # silu(a) b, of the two halves a and b of one projection of ours
+    gated = parse_table("""
+        encoder.{}.feed_forward.hidden    encoder/layer_{}/ffn/linear_0
+                                          encoder/layer_{}/ffn/linear_0_noact
+        decoder.{}.feed_forward.hidden    decoder/layer_{}/ffn/linear_0
+                                          decoder/layer_{}/ffn/linear_0_noact
+        """)
+
+    def names_of(self, model):
+        """The table, for a model of ours."""
+        return self.names | self.gated if model.activation == "swiglu" else self.names
+
+
 def fill(specs, spec, model, params):
     """Set all parameters."""
     spec.encoder.embeddings[0].weight = floats(model.table_of(params, "source"))
@@ -161,28 +185,17 @@ def fill(specs, spec, model, params):
         stack.scale_embeddings = model.scale_embeddings
         positions = model.positions_of(params, side, slice(None))
         stack.position_encodings.encodings = floats(positions)
-        fill_stack(specs, stack, model, params.get(name, {}))
+    stacks = {name: params[name] for name in ("encoder", "decoder")}
+    for name, x in Specification().write(model, stacks).items():
+        place, _, leaf = name.rpartition(".")
+        if place.endswith("norm"):
+            leaf = NORM_LEAVES[leaf]
+        setattr(specs.model_spec.index_spec(spec, place), leaf, floats(x))
     weight, bias = model.output_map(params)
     is_padding = np.arange(model.tgt_vocab) == model.pad_id
     projection = spec.decoder.projection
     projection.weight = floats(weight.T)
     projection.bias = floats(np.where(is_padding, PADDING_LOGIT, on_host(bias)))
-
-
-def fill_stack(specs, stack, model, params):
-    """Set the parameters of a stack."""
-    for path, x in tree.leaves(params):
-        module, _, leaf = path.rpartition(".")
-        number, _, part = module.partition(".")
-        place = f"layer_{number}/{LAYER_NAMES[part]}" if part else "layer_norm"
-        layer = specs.model_spec.index_spec(stack, place)
-        if place.endswith("norm"):
-            leaf = {"gain": "gamma", "bias": "beta"}[leaf]
-        if place.endswith("ffn/linear_0") and model.activation == "swiglu":
-            # silu(a) b, of the two halves a and b of one projection
-            x, b = np.split(on_host(x), 2, axis=-1)
-            setattr(stack.layer[int(number)].ffn.linear_0_noact, leaf, floats(b.T))
-        setattr(layer, leaf, floats(x.T))  # a linear map is (D_out, D_in) there
 
 
 def floats(x) -> np.ndarray:
