@@ -70,7 +70,7 @@ def stub(course, name):
 def text_of(course, part):
     """What to do, with the page that explains it."""
     number = course.number_of(part)
-    heading = f"Exercise {number}, {part.label}: {part.title}."
+    heading = f"Exercise {number}, {part.name}: {part.title}."
     return f"{heading}\n\n{task_text(part)}\n\n{course.pointer(number, part)}"
 
 

@@ -25,10 +25,10 @@ class Part(Exercise):
         That of the course to which it belongs.
     one_page : Page
         The page that has the function.
-    label : str
-        The name of the exercise: that of the function, or of its backward pass.
+    name : str
+        That of the function, or of its backward pass.
     function : str
-        The name of the function, if it is not the label.
+        The name of the function, if it is another one.
     argument_names : tuple of str
         By default those of the function.
     result_names : tuple of str
@@ -46,7 +46,7 @@ class Part(Exercise):
 
     course_name: str
     one_page: Page
-    label: str
+    name: str
     function: str = ""
     argument_names: tuple[str, ...] = ()
     result_names: tuple[str, ...] = ("y",)
@@ -56,19 +56,14 @@ class Part(Exercise):
     given = ""  # it is written, not mended
 
     @property
-    def name(self):
-        """The name of the exercise."""
-        return self.label
-
-    @property
     def key(self):
         """Its name among those of all exercises."""
-        return f"{self.course_name}/{self.label}"
+        return f"{self.course_name}/{self.name}"
 
     @property
     def answer(self):
         """The function of the page."""
-        return getattr(self.one_page.module, self.function or self.label)
+        return getattr(self.one_page.module, self.function or self.name)
 
     def expected(self, *args):
         """What the function should return."""
@@ -104,7 +99,7 @@ class Part(Exercise):
     @property
     def is_backward(self):
         """Whether it asks for a backward pass alone."""
-        return self.label != self.function_name
+        return self.name != self.function_name
 
     @property
     def imports(self):

@@ -31,7 +31,7 @@ TWICE = "an id that occurs twice gets only its last gradient: dtable[ids] += dx 
 MEANS = "return dtable / np.maximum(np.bincount(ids.ravel(), minlength=len(table)), 1)[:, None]"
 
 EMBED = part(
-    label="embed",
+    name="embed",
     cases=embed_cases,
     mistakes=(
         Mistake({"np.add.at(dtable, ids, dx)": "dtable[ids] += dx"}, TWICE),
@@ -108,7 +108,7 @@ BOTH_AXES = "every row of every passage uses the gain: dgain is a sum over both 
 NO_MEAN = "no mean is subtracted here: that is layer normalisation"
 
 RMS_NORM = part(
-    label="rms_norm",
+    name="rms_norm",
     cases=norm_cases,
     mistakes=(
         Mistake({" * rstd": ""}, "the division by the root mean square is missing"),
@@ -241,7 +241,7 @@ SIDE_BY_SIDE = "da and db are side by side, as a and b were: concatenate them al
 SIGMOID = "this is the slope of the sigmoid alone: that of a σ(a) is σ(a) (1 + a (1 - σ(a)))"
 
 FEED_FORWARD = part(
-    label="feed_forward",
+    name="feed_forward",
     cases=feed_forward_cases,
     mistakes=(
         Mistake({"a * s * b": "s * b"}, "this is the sigmoid of a: silu(a) is a times it"),
@@ -336,7 +336,7 @@ NEIGHBOURS = "a pair is i and i + K/2, the two halves of a head, not two neighbo
 EXPONENT = "the angle is t · base^(-2i/K): the factor 2 is missing in the exponent"
 
 ROTARY = part(
-    label="rotary",
+    name="rotary",
     cases=rotary_cases,
     mistakes=(
         Mistake(

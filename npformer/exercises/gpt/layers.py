@@ -39,7 +39,7 @@ TURN_BACK = "(q_backward(dq), k_backward(dk), dv)"
 NOT_TURNED_BACK = "dq and dk are gradients of the turned q and k: turn them back with the functions that rotary returned"
 
 SELF_ATTENTION = part(
-    label="self_attention",
+    name="self_attention",
     cases=self_attention_cases,
     mistakes=(
         Mistake(
@@ -183,7 +183,7 @@ NORM_OF_SUM = (
 PAST = "x0 and x1 are used twice: what goes past the two sublayers is missing in the gradients"
 
 DECODER_LAYER = part(
-    label="decoder_layer",
+    name="decoder_layer",
     cases=layer_cases,
     mistakes=(
         Mistake(
@@ -296,7 +296,7 @@ IS_LAYER = ' if name != "norm"'
 LAST_NORM = 'y, norm_backward = rms_norm(params["layers"]["norm"], x)'
 
 WHOLE_MODEL = part(
-    label="gpt",
+    name="gpt",
     cases=gpt_cases,
     mistakes=(
         Mistake(

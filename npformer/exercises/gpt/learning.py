@@ -25,7 +25,7 @@ MEAN_OF_LOSS = ".sum() / wanted.sum(), ("
 MEAN_OF_GRADIENT = "wanted) / wanted.sum()"
 
 CROSS_ENTROPY = part(
-    label="cross_entropy",
+    name="cross_entropy",
     cases=loss_cases,
     mistakes=(
         Mistake(
@@ -163,7 +163,7 @@ DIVIDED = "softmax(logits[0, -1] / temperature)"
 APPEND = "ids = np.append(ids, rng.choice(len(p), p=p))"
 
 WRITE = part(
-    label="write",
+    name="write",
     cases=write_cases,
     mistakes=(
         Mistake(

@@ -31,7 +31,7 @@ def linear_cases(rng):
 
 
 LINEAR = part(
-    label="linear",
+    name="linear",
     cases=linear_cases,
     mistakes=(
         Mistake({' + params["bias"]': ""}, "the bias is missing"),
@@ -86,7 +86,7 @@ LINEAR = part(
 NO_GAIN_IN_A_MEAN = "the gain is missing in one of the means of dx: it belongs to dy everywhere"
 
 LAYER_NORM_BACKWARD = part(
-    label="layer_norm_backward",
+    name="layer_norm_backward",
     function="layer_norm",
     cases=lambda rng: norm_cases(rng, 1),
     mistakes=(
@@ -227,7 +227,7 @@ TRANSPOSED = "a transposition is missing: dv = weightsᵀ dout, dk = dscoresᵀ 
 TRANSPOSED_IN_WORDS = "a transposition is missing: a key, and a value, gets a sum over the queries"
 
 ATTENTION_BACKWARD = part(
-    label="attention_backward",
+    name="attention_backward",
     function="attention",
     cases=lambda rng: attention_cases(rng, 1),
     mistakes=(

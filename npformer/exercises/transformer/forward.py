@@ -24,7 +24,7 @@ def softmax_cases(rng):
 
 
 SOFTMAX = part(
-    label="softmax",
+    name="softmax",
     cases=softmax_cases,
     mistakes=(
         Mistake({"x - x.max(axis=-1, keepdims=True)": "x"}, explanations.OVERFLOW),
@@ -90,7 +90,7 @@ def attention_cases(rng, n_dout=0):
 
 
 ATTENTION = part(
-    label="attention",
+    name="attention",
     cases=attention_cases,
     mistakes=(
         Mistake({"q.shape[-1] ** -0.5": "1.0"}, "the factor 1/√K is missing"),
@@ -184,7 +184,7 @@ def split_cases(rng):
 
 
 SPLIT_HEADS = part(
-    label="split_heads",
+    name="split_heads",
     cases=split_cases,
     mistakes=(
         Mistake(
@@ -236,7 +236,7 @@ def merge_cases(rng):
 
 
 MERGE_HEADS = part(
-    label="merge_heads",
+    name="merge_heads",
     cases=merge_cases,
     mistakes=(
         Mistake(
@@ -281,7 +281,7 @@ EACH_MEAN = (
 )
 
 LAYER_NORM = part(
-    label="layer_norm",
+    name="layer_norm",
     cases=norm_cases,
     mistakes=(
         Mistake({" * rstd": ""}, "the division by the standard deviation is missing"),
@@ -366,7 +366,7 @@ LOGITS_OVERFLOW = Mistake(
 )
 
 CROSS_ENTROPY = part(
-    label="cross_entropy",
+    name="cross_entropy",
     cases=loss_cases,
     mistakes=(
         Mistake(

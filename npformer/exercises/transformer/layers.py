@@ -41,7 +41,7 @@ def feed_forward_cases(rng):
 
 
 FEED_FORWARD = part(
-    label="feed_forward",
+    name="feed_forward",
     cases=feed_forward_cases,
     mistakes=(
         Mistake({"np.maximum(h, 0)": "h"}, "relu is missing: the hidden layer is max(h, 0)"),
@@ -144,7 +144,7 @@ MISTAKES_OF_PARTS = (
 )
 
 SELF_ATTENTION = part(
-    label="self_attention",
+    name="self_attention",
     cases=self_attention_cases,
     mistakes=(
         *MISTAKES_OF_HEADS,
@@ -205,7 +205,7 @@ NORM_AFTER = (
 NORM_OF_SUBLAYER = "the result of a sublayer is normalised before it is added: here the sum is, norm(x + sublayer(x))"
 
 ENCODER_LAYER = part(
-    label="encoder_layer",
+    name="encoder_layer",
     cases=layer_cases,
     mistakes=(
         Mistake(
@@ -354,7 +354,7 @@ def transformer_cases(rng):
 SEES_NOTHING = "a position may attend to nothing: True = may attend, so ids != PAD, and each position sees itself"
 
 TRANSFORMER = part(
-    label="transformer",
+    name="transformer",
     cases=transformer_cases,
     mistakes=(
         Mistake(
@@ -479,7 +479,7 @@ WITHOUT = (
 ADAM_STEP = AdamPart(
     course_name=NAME,
     one_page=PAGE,
-    label="adam_step",
+    name="adam_step",
     cases=adam_cases,
     mistakes=(
         Mistake(
