@@ -28,11 +28,10 @@ from npformer.commands.shared.training import SizesOfModel, Watching, saying_whe
 
 from npformer import tree
 from npformer.files.checkpoint import RESULT, import_safetensors
-from npformer.models import Transformer, describe
+from npformer.models import describe
 from npformer.operations.host import PrecisionName
-from npformer.runtime.ranks import world
-from npformer.text.copy_task import BOS, EOS, PAD, CopyTask
-from npformer.training import ParameterAverage, Trainer, save_checkpoint
+from npformer.text.copy_task import BOS, EOS, CopyTask
+from npformer.training import ParameterAverage, save_checkpoint
 
 N_EVALUATED = 1000
 
@@ -76,15 +75,8 @@ def main(
     recipe = PRESETS[preset]
     n_steps = steps or recipe.steps
     sequences = CopyTask(reverse=task == "reverse", seed=seed, **recipe.lengths)
-    model = Transformer(sequences.vocab, sequences.vocab, pad_id=PAD, **recipe.sizes | sizes)
-    trainer = Trainer(
-        model,
-        recipe.optimizer(n_steps),
-        seed=seed,
-        clip_norm=recipe.clip_norm,
-        precision=precision,
-        backend=backend,
-        ranks=world(),
+    trainer = recipe.trainer(
+        sequences.vocab, n_steps, sizes, seed=seed, precision=precision, backend=backend
     )
     print(
         f"{task} task, preset {preset}: {tree.count(trainer.params):,} parameters, {n_steps} steps "
@@ -96,7 +88,7 @@ def main(
     if not trainer.ranks.is_first:
         return
     start = time.perf_counter()
-    trained = Trained(model, params, trainer.ops, *sequences.held_out(N_EVALUATED))
+    trained = Trained(trainer.model, params, trainer.ops, *sequences.held_out(N_EVALUATED))
     scores, answers = evaluate(trained, sequences)
     result = {"task": task, "preset": preset, "seed": seed, "backend": trainer.ops.name}
     seconds = figures["train_seconds"] + time.perf_counter() - start

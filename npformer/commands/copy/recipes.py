@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npformer.training import Adam, noam, warmup_cosine
+from npformer.models import Transformer
+from npformer.runtime.ranks import world
+from npformer.text.copy_task import PAD
+from npformer.training import Adam, Trainer, noam, warmup_cosine
 
 
 def quick_adam(steps):
@@ -24,6 +27,12 @@ class Preset(NamedTuple):
     steps: int
     clip_norm: float | None = None
     average_last: int = 1
+
+    def trainer(self, vocab, n_steps, sizes, **settings):
+        """A trainer of a new model, which may have other sizes; ``settings`` are of ``Trainer``."""
+        model = Transformer(vocab, vocab, pad_id=PAD, **self.sizes | sizes)
+        optimizer = self.optimizer(n_steps)
+        return Trainer(model, optimizer, clip_norm=self.clip_norm, ranks=world(), **settings)
 
 
 PRESETS = {
