@@ -99,7 +99,7 @@ def translatable(translator, lines):
     for number, line in enumerate(lines, start=1):
         try:
             translator.check_line(line, number)
-        except ValueError as error:  # it has too many pieces
+        except UserError as error:  # it has too many pieces
             lines.refuse(f"{where}{error}")
             line = ""
         yield line

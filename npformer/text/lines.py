@@ -78,22 +78,22 @@ def _lines(file, name):
 def bad_lines(path, skip_empty, check=None):
     """Return a message about each line of a text that is not UTF-8, empty, or refused.
 
-    Empty lines are no bad ones with ``skip_empty``. ``check(line, number)`` raises ``ValueError``
-    to refuse a line.
+    Empty lines are no bad ones with ``skip_empty``. ``check(line, number)`` raises ``UserError`` to
+    refuse a line.
     """
     messages = []
-    n_before = 0
-    for number, line in enumerate(read_lines(path, messages.append), start=1):
-        is_decoded = len(messages) == n_before
-        if is_decoded and line.strip():
+    not_decoded = []  # the message about the line that was read last, if it is not UTF-8
+    for number, line in enumerate(read_lines(path, not_decoded.append), start=1):
+        if not_decoded:
+            messages.append(not_decoded.pop())
+        elif not line.strip():
+            if not skip_empty:
+                messages.append(is_empty(path, number))
+        elif check:
             try:
-                if check:
-                    check(line, number)
-            except ValueError as error:
+                check(line, number)
+            except UserError as error:
                 messages.append(f"{path}, {error}")
-        elif is_decoded and not skip_empty:
-            messages.append(is_empty(path, number))
-        n_before = len(messages)
     return messages
 
 

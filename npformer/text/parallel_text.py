@@ -3,7 +3,6 @@
 It is read as a stream, so it may be of any size.
 """
 
-import collections
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -70,12 +69,12 @@ class ParallelText:
                 n_kept += 1
                 yield source, target
             elif not self.skip_empty:
-                # A .gz that is damaged is noticed at its end.
+                path, lines = self.source, sources
                 if source.strip():
-                    collections.deque(targets, maxlen=0)
-                    raise UserError(is_empty(self.target, number))
-                collections.deque(sources, maxlen=0)
-                raise UserError(is_empty(self.source, number))
+                    path, lines = self.target, targets
+                for _ in lines:
+                    pass  # a .gz that is damaged is noticed at its end
+                raise UserError(is_empty(path, number))
         if n_kept == 0:
             raise UserError(
                 f"{self.source} and {self.target} have no pair of sentences, expected one per line"
