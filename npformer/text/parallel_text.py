@@ -85,6 +85,16 @@ class ParallelText:
         for pair in self:
             yield from pair
 
+    def sources(self):
+        """Yield the lines of the source."""
+        for source, _ in self:
+            yield source
+
+    def targets(self):
+        """Yield the lines of the target."""
+        for _, target in self:
+            yield target
+
 
 class Place(NamedTuple):
     """The position of a training in its data: that of the next batch."""

@@ -34,7 +34,8 @@ PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
 }
 
 
-Size = Annotated[int, Option(int, lambda x: x >= 5, "at least 5")]  # of pieces, four are special
+# The number of pieces of a vocabulary, of which four are special.
+NumberOfPieces = Annotated[int, Option(int, lambda x: x >= 5, "at least 5")]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -207,7 +208,7 @@ class TranslationSettings(RunSettings):
     )
     seed: int = 1
     vocab: Literal["joint", "separate"] = "joint"
-    vocab_size: Size = 8000
+    vocab_size: NumberOfPieces = 8000
     max_tokens: Count = 4096
     max_len: int = 256
     skip_empty: bool = False
@@ -283,7 +284,7 @@ class LanguageSettings(RunSettings):
 
     text: str
     held_out: str | None = None
-    subwords: Size | None = None
+    subwords: NumberOfPieces | None = None
     model: dict = field(default_factory=dict)
     batch_size: Count = 32
     length: int = 128

@@ -258,13 +258,9 @@ def _vocabularies_in(arrays, settings):
 
 def _learned(text, settings, ranks):
     """The vocabularies of source and target, which may be one."""
+    texts = [text.sources, text.targets]
     if settings.vocab == "joint":
         texts = [text.lines]
-    else:
-        texts = [
-            lambda: (source for source, _ in text),
-            lambda: (target for _, target in text),
-        ]
     vocabularies = learned_by_first(texts, settings.vocab_size, ranks)
     return vocabularies[0], vocabularies[-1]
 
