@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,41 @@ def test_a_flag_whose_docstring_has_a_value_is_named():
     message = "colour : bool in a docstring: a flag has no value, expected colour alone"
     with pytest.raises(TypeError, match=message):
         signature.Record(colours).add_to(new_parser(""), {})
+
+
+@dataclass
+class Base:
+    """Settings.
+
+    Parameters
+    ----------
+    rate, least : float
+        Rate (of ``x``), or a factor. It is above 0.
+    """
+
+    rate: float = 0.1
+    least: float = 0.0
+
+
+@dataclass
+class Derived(Base):
+    """More settings.
+
+    Parameters
+    ----------
+    rate : float
+        As of ``Base``.
+    least : float
+        Smallest rate.
+    """
+
+
+def test_the_help_of_a_setting_is_the_first_sentence_of_its_class_or_of_the_base():
+    parser = new_parser("")
+    signature.Fields(Derived, "rate least").add_to(parser, {"least": {"help": "the least"}})
+    helps = {action.dest: action.help for action in parser._actions}
+    assert helps["rate"] == "rate, or a factor (default: 0.1)"
+    assert helps["least"] == "the least (default: 0)"
 
 
 def test_the_version(run):
