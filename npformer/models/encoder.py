@@ -233,18 +233,14 @@ class Encoder(EncoderSettings):
 
     def _new_params(self, new):
         # The order of the calls of ``new`` is that of the random numbers: it has to stay.
-        D = self.d_model
         params = {}
         if self.vocab is None:
-            params["input"] = new.linear(self.n_inputs, D)
-        else:
-            params["embedding"] = new.embedding(self.vocab, D)
-        if self.has_learned_positions:
-            params["positions"] = new.positions(self.max_len, D)
+            params["input"] = new.linear(self.n_inputs, self.d_model)
+        params |= self._new_tables(new)
         if self.n_types:
-            params["types"] = new.positions(self.n_types, D)
+            params["types"] = new.positions(self.n_types, self.d_model)
         if self.embedding_norm:
-            params["embedding_norm"] = new.norm(D, self.norm_type)
+            params["embedding_norm"] = new.norm(self.d_model, self.norm_type)
         params["layers"] = self._new_stack(new, "layers")
         params |= self._head.new_params(new)
         if self._head.size is not None:

@@ -13,6 +13,7 @@ from npformer.models.losses import CrossEntropy, RDrop, twice
 from npformer.models.model import Model
 from npformer.operations.options import check_option
 from npformer.reference.math.random import keys_from
+from npformer.runtime.forks import cached_property
 
 
 class EncoderDecoder(Model):
@@ -57,15 +58,12 @@ class EncoderDecoder(Model):
     sides = ("source", "target")
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
+    @cached_property
+    def _vocabularies(self):
+        return [self.src_vocab, self.tgt_vocab]
+
     def _new_params(self, new):
-        if self.tie_embeddings:
-            params = {"embedding": new.embedding(self.src_vocab, self.d_model)}
-        else:
-            params = {"source_embedding": new.embedding(self.src_vocab, self.d_model)}
-            params["target_embedding"] = new.embedding(self.tgt_vocab, self.d_model)
-        if self.has_learned_positions:
-            for side in self.sides:
-                params[f"{side}_positions"] = new.positions(self.max_len, self.d_model)
+        params = self._new_tables(new)
         stacks = zip(self.stacks, self._init_stacks(new), strict=True)
         params |= {name: stack for name, stack in stacks if stack}  # a file holds no empty dicts
         return params | self._new_output(new, self.tgt_vocab)
@@ -298,7 +296,7 @@ class EncoderDecoder(Model):
             raise UserError(f"{numbers}: {expected}; {advice}")
 
     def _check_settings(self):
-        super()._check_settings(self.src_vocab, self.tgt_vocab)
+        super()._check_settings()
         if self.tie_embeddings and self.src_vocab != self.tgt_vocab:
             raise UserError(
                 f"tie_embeddings=True with src_vocab={self.src_vocab}, tgt_vocab={self.tgt_vocab}: "

@@ -33,9 +33,7 @@ class EncoderSettings(OneStack):
             raise UserError(f"{sizes}: {expected}")
         if self.vocab is None:
             self._set(pad_id=None)
-            self._check_settings()
-        else:
-            self._check_settings(self.vocab)
+        self._check_settings()
         self._head.check_settings()
         if self.pooler and self.by_position:
             raise UserError("pooler=True, expected False where each position has an output")

@@ -57,7 +57,7 @@ class LanguageModel(OneStack):
     causal = True  # in the settings of its layers
 
     def __post_init__(self):
-        self._check_settings(self.vocab)
+        self._check_settings()
 
     @property
     def tgt_vocab(self):
@@ -189,9 +189,7 @@ class LanguageModel(OneStack):
         return LanguageDecoder(self, ops, params, prompts, max_rows, max_len)
 
     def _new_params(self, new):
-        params = {"embedding": new.embedding(self.vocab, self.d_model)}
-        if self.has_learned_positions:
-            params["positions"] = new.positions(self.max_len, self.d_model)
+        params = self._new_tables(new)
         params["layers"] = self._new_stack(new, "layers")
         return params | self._new_output(new, self.vocab, has_bias=False)
 

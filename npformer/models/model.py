@@ -37,6 +37,7 @@ class Model:
     pad_id: int | None
     max_len: int
     dtype: str
+    _vocabularies: list[int]  # their sizes, one for each side
     _new_params: Callable
     loss_and_grad: Callable
     tie_embeddings: bool
@@ -85,6 +86,18 @@ class Model:
         if self.tie_embeddings:
             return dict.fromkeys(self.sides, "embedding")
         return {side: named(side, "embedding") for side in self.sides}
+
+    def _new_tables(self, new):
+        """The tables of embeddings and learned positions of all sides."""
+        params = {}
+        # An encoder of real vectors has a side, and no vocabulary.
+        for side, vocab in zip(self.sides, self._vocabularies, strict=False):
+            if self._tables[side] not in params:
+                params[self._tables[side]] = new.embedding(vocab, self.d_model)
+        if self.has_learned_positions:
+            for side in self.sides:
+                params[named(side, "positions")] = new.positions(self.max_len, self.d_model)
+        return params
 
     def table_of(self, params, side):
         """The embedding table (V, D) of a side."""
@@ -194,11 +207,11 @@ class Model:
 
     # -- checks
 
-    def _check_settings(self, *vocabularies):
+    def _check_settings(self):
         """Check the fields of the dataclass; the padding's id has to be in all vocabularies."""
         check_fields(self)
-        if self.pad_id is not None and not 0 <= self.pad_id < min(vocabularies, default=1):
-            which = "both vocabularies" if len(vocabularies) > 1 else "the vocabulary"
+        if self.pad_id is not None and not 0 <= self.pad_id < min(self._vocabularies):
+            which = "both vocabularies" if len(self._vocabularies) > 1 else "the vocabulary"
             raise UserError(f"pad_id={self.pad_id}, expected an id of {which}")
         dtype = name_of_dtype(self.dtype)
         if dtype not in ("float32", "float64"):

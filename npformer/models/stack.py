@@ -30,10 +30,10 @@ class TransformerModel(TransformerSettings, Model):
 
     stacks: ClassVar[tuple[str, ...]]  # the names of the parameters of each stack
 
-    def _check_settings(self, *vocabularies):
+    def _check_settings(self):
         if isinstance(self.rotary, dict):  # as it was read from a file
             self._set(rotary=settings_from(Rotary, self.rotary, "rotary"))
-        super()._check_settings(*vocabularies)
+        super()._check_settings()
         self._check_layers()
 
     # -- positions
@@ -189,6 +189,10 @@ class OneStack(TransformerModel, OneVocabulary):
 
     _inputs: ClassVar[Callable]  # (params, …) -> what ``_encode`` takes
     stacks = ("layers",)
+
+    @cached_property
+    def _vocabularies(self):
+        return [] if self.vocab is None else [self.vocab]
 
     @cached_property
     def depths(self):
