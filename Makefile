@@ -162,7 +162,7 @@ bench-gpu: $(GPU_VENV)/with-bench-cuda$(CUDA)x  ## on an NVIDIA GPU: training st
 ### To begin again:
 
 clean:  ## remove what the other targets made, but for runs/, data/ and models/
-	rm -rf docs/_build docs/api/generated $(VENV) $(VENV)-* build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf docs/_build docs/api/generated $(VENV) $(VENV)-* build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What installs extras of setup.cfg into an environment, for instance .venv/with-dev,nvrtc. One environment has all of
