@@ -55,7 +55,7 @@ CHANGES = {  # what becomes of standard normals
     "constant": np.full_like,
     "tiny": lambda x, _: np.sign(x) * 10.0 ** (-10 * np.abs(x)),  # from 1 to below 1e-40
 }
-GIVEN = {  # arguments with a name in hard_inputs.toml, as TOML has no None
+ARGUMENTS = {  # those with a name in hard_inputs.toml, as TOML has no None
     "plain": {"keep_mask": None, "bias": None},
     "feed-forward": {"activation": "gelu", "dropout_rate": 0.0, "dropout_key": None},
     "paired": {"consistency": 5.0, "ignore_id": None},
@@ -65,8 +65,9 @@ GIVEN = {  # arguments with a name in hard_inputs.toml, as TOML has no None
 
 def hard(row):
     """A hard input for each operation of a row."""
-    given = row.get("given", {})
-    given = GIVEN[given] if isinstance(given, str) else given
+    arguments = row.get("arguments", {})
+    if isinstance(arguments, str):
+        arguments = ARGUMENTS[arguments]
     sizes = dict(row["sizes"])
     if "leading" in sizes:
         sizes["..."] = tuple(sizes.pop("leading"))
@@ -78,7 +79,7 @@ def hard(row):
             for name, change in row.get("change", {}).items()
             if name in arrays
         }
-        case = Case(operation, given | changed, sizes, *bounds)
+        case = Case(operation, arguments | changed, sizes, *bounds)
         yield Hard(case, row["name"], row.get("each", False))
 
 
@@ -97,8 +98,10 @@ with Path(__file__).with_name("hard_inputs.toml").open("rb") as file:
 
 def contenders():
     """What computes each result: the backends, and PyTorch if it is installed."""
-    found = {name: partial(of_backend, get_backend(name)) for name in ("reference", "cpu")}
-    return found | ({"PyTorch": of_torch} if importlib.util.find_spec("torch") else {})
+    functions = {name: partial(of_backend, get_backend(name)) for name in ("reference", "cpu")}
+    if importlib.util.find_spec("torch"):
+        functions["PyTorch"] = of_torch
+    return functions
 
 
 def of_backend(ops, case, arguments, cotangents):
@@ -113,15 +116,15 @@ def of_backend(ops, case, arguments, cotangents):
     if written:
         return {name: arguments[name] for name in written if arguments[name] is not None}
     first = next(iter(results))
-    found = {name: results[name] for name in (first, "dlogits") if name in results}
+    arrays = {name: results[name] for name in (first, "dlogits") if name in results}
     if case.backward:
         backward = case.backward.record
         shapes = {f"{name}_shape": x.shape for name, x in arguments.items() if is_array(x)}
         known = results | arguments | shapes | cotangents
         parameters = {name: known[name] for name in backward.parameters if name in known}
         gradients = getattr(ops, backward.name)(**parameters)
-        found |= _by_name(backward.contract, gradients)
-    return {name: x for name, x in found.items() if x is not None}
+        arrays |= _by_name(backward.contract, gradients)
+    return {name: x for name, x in arrays.items() if x is not None}
 
 
 def _by_name(contract, results):
@@ -143,11 +146,11 @@ def of_torch(case, arguments, cotangents):
     leaves = leaves_of(tensors)
     y = peer(**tensors)
     y.backward(*[torch.tensor(dy) for dy in [*cotangents.values()][:1]])
-    found = _by_name(case.forward.record.contract, y.detach().numpy())
+    arrays = _by_name(case.forward.record.contract, y.detach().numpy())
     for name, x in leaves.items():
         if x.grad is not None:
-            found[f"d{name}"] = x.grad.numpy()
-    return found
+            arrays[f"d{name}"] = x.grad.numpy()
+    return arrays
 
 
 def errors_of(hard, dtype, names=None):
@@ -158,26 +161,28 @@ def errors_of(hard, dtype, names=None):
     """
     arguments = hard.case.arguments(dtype)
     cotangents = hard.case.cotangents(arguments, dtype) if hard.case.backward else {}
-    exact_inputs = [cast(given, np.longdouble) for given in (arguments, cotangents)]
+    exact_inputs = [cast(arrays, np.longdouble) for arrays in (arguments, cotangents)]
     exact = of_backend(reference, hard.case, *exact_inputs)
     first, *gradients = exact
     errors = {}
     computed_by = contenders()
     for name in names or computed_by:
-        found = computed_by[name](hard.case, arguments, cotangents) or {}
-        of_result = error_of(found[first], exact[first], dtype, hard.each) if found else None
-        of_gradients = [error_of(found[x], exact[x], dtype) for x in gradients if x in found]
+        computed = computed_by[name](hard.case, arguments, cotangents) or {}
+        of_result = None
+        if computed:
+            of_result = error_of(computed[first], exact[first], dtype, hard.each)
+        of_gradients = [error_of(computed[x], exact[x], dtype) for x in gradients if x in computed]
         # NaN if one is.
         errors[name] = of_result, float(np.max(of_gradients)) if of_gradients else None
     return errors
 
 
-def error_of(found, exact, dtype, each=False):
+def error_of(computed, exact, dtype, each=False):
     """The error in units of rounding; inf where 0 is exact. Subnormals round as the smallest normal
     number does.
     """
     info = np.finfo(dtype)
-    error = np.abs(found - exact)
+    error = np.abs(computed - exact)
     size = np.abs(exact)
     if not each:
         error = error.max()

@@ -45,7 +45,7 @@ def in_operation(case, name, *names):
     """Add a mistake in an operation: the function is called with it and its arguments; or with one
     argument, "operation(argument)", which it changes.
     """
-    return planting(names, lambda f: with_ops(case(), **called(name, f)))
+    return planting(names, lambda f: with_ops(case(), **in_place_of(name, f)))
 
 
 def in_method(case, name, *names, **settings):
@@ -53,7 +53,7 @@ def in_method(case, name, *names, **settings):
     kind, _, method = name.partition(".")
 
     def make(f):
-        changed_kind = variant(getattr(nf, kind), **called(method, f))
+        changed_kind = variant(getattr(nf, kind), **in_place_of(method, f))
         return case(changed_kind, **settings)
 
     return planting(names, make)
@@ -63,7 +63,7 @@ def in_decoder(case, kind, decoder, name, *names, **settings):
     """Add a mistake in a method of the decoder of a class of models."""
 
     def make(f):
-        changed_kind = with_decoder(kind, decoder, **called(name, f))
+        changed_kind = with_decoder(kind, decoder, **in_place_of(name, f))
         return case(changed_kind, **settings)
 
     return planting(names, make)
@@ -119,14 +119,14 @@ def around(inherited, change):
     return lambda *args, **options: change(inherited, *args, **options)
 
 
-def called(name, change):
+def in_place_of(name, change):
     """{name: what is called in its place}, of "name" or "name(argument)"."""
     name, _, argument = name.rstrip(")").partition("(")
-    return {name: given(**{argument: change}) if argument else change}
+    return {name: with_arguments(**{argument: change}) if argument else change}
 
 
-def given(**changes):
-    """What calls the function that it is given, with some arguments changed."""
+def with_arguments(**changes):
+    """A change of a function: it is called with some of its arguments changed."""
 
     def call(inherited, *args, **options):
         bound = inspect.signature(inherited).bind(*args, **options)

@@ -35,7 +35,6 @@ from scripts.measure.diagnosed.changes import (
     MISTAKES as MISTAKES,
     TESTED as TESTED,
     around,
-    given,
     in_batch,
     in_decoder,
     in_gradient,
@@ -46,6 +45,7 @@ from scripts.measure.diagnosed.changes import (
     nothing,
     tested,
     variant,
+    with_arguments,
     with_batch,
     with_ops,
 )
@@ -235,14 +235,14 @@ def value_to_predict_among_the_inputs():
 
 @mistake("later tokens leak")
 def no_causal_mask_in_training_alone():
-    not_causal = given(settings=no_causal_mask_in_the_operation)
+    not_causal = with_arguments(settings=no_causal_mask_in_the_operation)
 
     def encode(inherited, self, ops, params, ids, dropout_key=None, train=False):
         ops = ops.replaced(self_attention=around(ops.self_attention, not_causal)) if train else ops
         return inherited(self, ops, params, ids, dropout_key, train)
 
     # One whose loss_and_grad does not tell of with_grad.
-    return text(variant(nf.LanguageModel, _encode=encode, loss_and_grad=given()))
+    return text(variant(nf.LanguageModel, _encode=encode, loss_and_grad=with_arguments()))
 
 
 @in_operation(pairs, "self_attention(settings)", "later tokens leak")
@@ -533,7 +533,7 @@ def n_tokens_is_ignored(_):
 @tested
 @mistake("n_tokens ignored")
 def n_tokens_is_ignored_with_two_shards():
-    without = variant(nf.Transformer, loss_and_grad=given(n_tokens=n_tokens_is_ignored))
+    without = variant(nf.Transformer, loss_and_grad=with_arguments(n_tokens=n_tokens_is_ignored))
     return trained(pairs(without), n_shards=2)
 
 
@@ -589,7 +589,7 @@ def softmax_term_is_missing_in_the_backward_pass(backward, dy, x, gain, mean, rs
 
 @mistake("wrong gradient")
 def dropout_is_not_in_the_backward_pass():
-    without = given(dropout_rate=lambda _: 0.0, dropout_key=nothing)
+    without = with_arguments(dropout_rate=lambda _: 0.0, dropout_key=nothing)
     backward = {"dropout_backward": lambda _, dy, *dropout: dy, "embed_tokens_backward": without}
     return with_ops(text(dropout=0.3), **backward)
 
