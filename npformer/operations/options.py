@@ -66,6 +66,9 @@ class Option(NamedTuple):
     fits: Callable[[Any], bool] = lambda value: True
     expected: str = ""
 
+    def __repr__(self):
+        return f"<{self.expected or self.kind.__name__}>"  # which ``help`` shows beside the type
+
     def check(self, name, value):
         """Return the value as a Python number or flag, or raise an error that names it."""
         if type(value) is self.kind and self.fits(value):

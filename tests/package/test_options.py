@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from functools import partial
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from npformer.operations.options import OPTIONS, check_option, option_of
 from npformer.operations.settings import AttentionSettings, LayerSettings, Rotary
 from npformer.reference import Ops
 from npformer.text import CopyTask, LanguageSettings, TranslationSettings
-from npformer.training.loop import LoopSettings
 from npformer.training.schedules import inverse_sqrt, noam
+from npformer.training.settings import LoopSettings
 
 SETTINGS = [SGD, Adam, AdamW, ByteNet, Recurrent, SequenceAutoencoder]
 SETTINGS += [Transformer, CopyTask, TranslationSettings, LanguageSettings, LoopSettings]
@@ -83,3 +84,9 @@ def test_what_is_given_becomes_a_number_of_python():
     assert type(check_option("n_best", np.uint8(3))) is int
     for causal in (np.True_, 1):
         assert AttentionSettings(1, causal=causal).causal is True
+
+
+def test_the_range_beside_a_type_is_shown_as_it_is_told_in_errors():
+    assert "patience: Optional[Annotated[int, <at least 1>]]" in str(
+        signature(LoopSettings)
+    ).replace("typing.", "")
