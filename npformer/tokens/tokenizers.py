@@ -74,7 +74,7 @@ which is no character of the text of the training: leave it out
     def encode(self, text):
         """The ids of a text, int32."""
         try:
-            return np.array([self._ids[character] for character in text], np.int32)
+            return np.fromiter(map(self._ids.__getitem__, text), np.int32, len(text))
         except KeyError as error:
             why = "which is no character of the text of the training"
             raise UserError(f"the text has {error.args[0]!r}, {why}: leave it out") from None

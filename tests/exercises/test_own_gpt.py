@@ -14,7 +14,7 @@ import pytest
 from npformer.exercises.course.file import starting_text
 from npformer.exercises.gpt import GPT
 from npformer.exercises.gpt.taking import shared_functions
-from npformer.exercises.gpt.text import Characters, sentences_of, sentences_of_npformer
+from npformer.exercises.gpt.text import sentences_of, sentences_of_npformer
 from npformer.exercises.gpt.writing import Writer, words_of
 from npformer.exercises.transformer import BUILD
 from tests.exercises.solving import edit, solve
@@ -197,13 +197,6 @@ def test_sentences_are_those_of_docstrings_without_their_examples():
     text = sentences_of_npformer()
     assert len(text) > 150_000 and text.isascii() and ">>>" not in text
     assert len(set(text.splitlines())) == len(text.splitlines())
-
-
-def test_characters_become_ids_and_text_again():
-    text = "naïve 👩‍💻\nno"
-    characters = Characters(text)
-    assert characters.text(characters.ids) == text
-    assert len(characters.characters) == len(set(text))
 
 
 def test_words_are_of_three_letters_or_more():

@@ -83,7 +83,7 @@ def train(options, progress):
     text = read_text(options.text) if options.text else sentences_of_npformer()
     with COMMAND.own_functions(course, progress) as functions:
         writer = Writer(functions, text)
-        n_characters = len(writer.characters.characters)
+        n_characters = len(writer.characters)
         print(
             f"{len(text):,} characters, {n_characters} different ones, of which the last tenth is "
             f"held out; {tree.count(writer.params):,} parameters"

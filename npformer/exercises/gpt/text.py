@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import numpy as np
-
 import npformer
 from npformer.errors import UserError
 from npformer.text.lines import read_lines
@@ -67,16 +65,3 @@ def sentences_of(docstring):
         " ".join(sentence.split())
         for sentence in re.findall(r"(?a)[A-Z][\w\s,;:'\"()-]+[.?!]", prose)
     ]
-
-
-class Characters:
-    """The different characters of a text, in order, and the number of each place's."""
-
-    def __init__(self, text):
-        codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype="<u4")
-        different, self.ids = np.unique(codes, return_inverse=True)
-        self.characters = np.array([chr(code) for code in different])
-
-    def text(self, ids):
-        """The text of ids."""
-        return "".join(self.characters[ids])

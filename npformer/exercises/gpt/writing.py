@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from npformer.exercises.course.training import check_loss
-from npformer.exercises.gpt.text import Characters
 from npformer.progress import progress_bar, say
+from npformer.tokens import Characters
 
 SIZES = {"d_model": 96, "n_layers": 3, "d_ff": 256}
 N_HEADS = 4
@@ -35,10 +35,10 @@ class Writer:
     def __init__(self, names, text, seed=0):
         self.model = SimpleNamespace(**names)
         self.characters = Characters(text)
-        self.read, self.new = np.split(self.characters.ids, [len(text) * 9 // 10])
+        self.read, self.new = np.split(self.characters.encode(text), [len(text) * 9 // 10])
         # What is shown does not change what is learned.
         self.rng, self.other = np.random.default_rng(seed).spawn(2)
-        self.params = self.model.init(self.rng, len(self.characters.characters), **SIZES)
+        self.params = self.model.init(self.rng, len(self.characters), **SIZES)
 
     def passages(self, ids, rng, size):
         """Passages (B, T+1) that begin anywhere in the ids."""
@@ -76,10 +76,11 @@ class Writer:
 
     def written(self, n_characters):
         """What the model writes after a line break, or after the first character of the text."""
-        [breaks] = np.nonzero(self.characters.characters == "\n")
-        begin = breaks if len(breaks) else self.characters.ids[:1]
+        begin = self.read[:1]
+        if "\n" in self.characters.all:
+            begin = self.characters.encode("\n")
         ids = self.model.write(self.params, begin, N_HEADS, n_characters, self.other)
-        return self.characters.text(ids).strip()
+        return self.characters.decode(ids).strip()
 
 
 def words_of(text):
