@@ -19,7 +19,8 @@ from npformer.training.trainer import Trainer
 class TextRun:
     """A training on text: its settings, its text and its files, and the ``Loop`` that trains.
 
-    A subclass is a training of one kind of model.
+    A subclass, for one kind of model, has the methods that are missing here: those of its text, and
+    of its validations.
     """
 
     MAY_CHANGE: set[str]  # the settings that may change when it is resumed

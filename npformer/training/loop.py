@@ -125,9 +125,8 @@ class Loop:
         self.saved: tuple | None = None  # (steps, validations) of the last checkpoint
         # The first validation that counts; 0 if a training goes on in its own folder.
         self.first = len(self.validations)
-        self.made = time.perf_counter()
-        self.began = self.made  # from when the minutes count
-        self.minutes: float | None = None
+        self.minutes = settings.minutes
+        self.began = time.perf_counter()  # from when the minutes count
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):
             value = getattr(settings, name)
@@ -153,13 +152,16 @@ class Loop:
     ) -> History:
         """Make one step for each batch, at most ``n_steps``; return the ``StepInfo`` of each.
 
-        ``n_batches`` is the number of batches, if it is known: for the progress bar alone. The
-        ``minutes`` are a limit as of ``LoopSettings``. They count from ``since``, a time of
-        ``time.perf_counter``; without it, from when the loop was made.
+        ``n_batches`` is the number of batches, if it is known: for the progress bar alone. If
+        ``minutes`` are given, they take the place of those of the settings. They count from
+        ``since``, a time of ``time.perf_counter``; without it, from when the loop was made.
         """
         trainer, history = self.trainer, History()
-        self.minutes = None if minutes is None else ABOVE_0.check("minutes", minutes)
-        self.began = self.made if since is None else since
+        self.minutes = self.settings.minutes
+        if minutes is not None:
+            self.minutes = ABOVE_0.check("minutes", minutes)
+        if since is not None:
+            self.began = since
         _check_no_array(batches)
         if n_steps is not None:
             n_steps = check_option("n_steps", n_steps)

@@ -343,12 +343,7 @@ class Trainer:
             batches = watcher.of(batches)
             callbacks = [*checked_callbacks(callbacks), watcher]
         return loop.run(
-            batches,
-            n_steps,
-            callbacks=callbacks,
-            progress=progress,
-            n_batches=n_batches,
-            minutes=of_loop.minutes,
+            batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches
         )
 
     def diagnose(self, *batch: Any, **options: Any) -> "Findings":
