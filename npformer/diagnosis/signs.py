@@ -7,7 +7,6 @@ import numpy as np
 from npformer.arrays import digest, on_host
 from npformer.diagnosis.finding import sign
 from npformer.diagnosis.frequencies import DIVERGENT, Frequencies
-from npformer.models.batch import mean_loss
 
 RECENT = 40  # steps that are compared
 
@@ -41,8 +40,8 @@ def other_validation(batches, held_out, pad_id):
 def strangers(trainer, batch):
     """Whether targets are predicted as well from the inputs of other rows as from their own."""
     mixed = np.roll(batch[0], 1, axis=0), *batch[1:]
-    loss = mean_loss(trainer, trainer.params, [batch])
-    other = mean_loss(trainer, trainer.params, [mixed])
+    loss = trainer.mean_loss([batch])
+    other = trainer.mean_loss([mixed])
     if other < 1.005 * loss:
         yield sign(
             "rows do not match",

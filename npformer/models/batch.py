@@ -121,29 +121,6 @@ class EachGradient:
         return loss
 
 
-def mean_loss(trainer, params, batches) -> float:
-    """The mean loss per target over all batches, without dropout and label smoothing.
-
-    Each thread of each rank computes some of the batches; the bits do not depend on who computes
-    which.
-    """
-    model = trainer.model
-    ops = trainer.ops
-    ranks = trainer.ranks
-    options = {"dropout_key": None, "backend": ops}
-    if "with_grad" in trainer.loss_options.names:
-        options["with_grad"] = False  # a model of somebody else may compute it always
-
-    def summed(batch):
-        n = count_of(model, batch)
-        results = model.loss_and_grad(params, *batch, n_tokens=max(n, 1), **options)
-        loss, _, _ = checked_results(results)
-        return [float(loss) * n, n]
-
-    sums = ranks.gather_lists(ops.device.run_shards(summed, ranks.my_share(batches)))
-    return sum(loss for loss, _ in sums) / max(1, sum(n for _, n in sums))
-
-
 def filled_up(model, ids, rounded_up, n_more=0):
     """Ids (B, T + n_more) with more rows and columns, so that B and T are of a small set.
 

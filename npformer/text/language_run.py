@@ -5,7 +5,6 @@ from itertools import count
 from npformer.files.checkpoint import LAST, load_checkpoint
 from npformer.files.paths import check_path
 from npformer.models import from_description
-from npformer.models.batch import mean_loss
 from npformer.progress import say
 from npformer.text.lines import read_both
 from npformer.text.passages import Text
@@ -133,5 +132,5 @@ class LanguageRun(TextRun):
     def evaluate(self):
         """The loss of the held-out text, also as bits per character."""
         batches = self.text.held_out_batches(self.settings.batch_size)
-        loss = mean_loss(self.trainer, self.trainer.params, batches)
+        loss = self.trainer.mean_loss(batches)
         return {"val_loss": loss, "bits_per_character": self.text.bits_per_character(loss)}

@@ -9,7 +9,6 @@ from npformer.errors import UserError
 from npformer.files.checkpoint import LAST, RESULT, CheckpointError, load_checkpoint, refusing
 from npformer.files.paths import check_path
 from npformer.models import from_description
-from npformer.models.batch import mean_loss
 from npformer.models.description import check_params
 from npformer.operations.options import LARGEST, check_instance
 from npformer.progress import say
@@ -221,7 +220,7 @@ class TranslationRun(TextRun):
         translations = self.ranks.gather_lists(translator.greedy(self.ranks.my_share(sources)))
         scores = self.ranks.first(lambda: score(translations, references, self.settings.tgt))
         return {
-            "val_loss": mean_loss(self.trainer, translator.params, batches),
+            "val_loss": self.trainer.mean_loss(batches, translator.params),
             "val_bleu": scores["bleu"],
             "val_bleu_lower": scores["bleu_lower"],
         }

@@ -17,7 +17,7 @@ from npformer.files.json_log import JsonLog
 from npformer.files.locks import locked
 from npformer.files.paths import check_path
 from npformer.models import describe
-from npformer.models.batch import check_batches, mean_loss
+from npformer.models.batch import check_batches
 from npformer.operations.explain import Listing
 from npformer.operations.options import ABOVE_0, check_option
 from npformer.progress import progress_bar, say
@@ -56,7 +56,7 @@ def evaluation_of(trainer, validate, monitor):
         if monitor != "val_loss":
             advice = "give validate a function for others"
             raise UserError(f"monitor={monitor!r} of batches, expected 'val_loss': {advice}")
-        return lambda: {"val_loss": mean_loss(trainer, trainer.params, validate)}
+        return lambda: {"val_loss": trainer.mean_loss(validate)}
 
     def evaluate():
         results = validate(trainer)

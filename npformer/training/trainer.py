@@ -23,7 +23,13 @@ from npformer.checks import check_in_dtype, check_no_class, warn
 from npformer.errors import UserError
 from npformer.files.checkpoint import load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
-from npformer.models.batch import EachGradient, check_batches, count_of, loss_options
+from npformer.models.batch import (
+    EachGradient,
+    check_batches,
+    checked_results,
+    count_of,
+    loss_options,
+)
 from npformer.operations.explain import Calls
 from npformer.operations.options import settings_from
 from npformer.quantized import check_trainable
@@ -345,6 +351,34 @@ class Trainer:
         return loop.run(
             batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches
         )
+
+    def mean_loss(self, batches: Sequence[tuple], params: dict | None = None) -> float:
+        """Return the mean loss per target over all batches, without dropout and label smoothing.
+
+        Each thread of each rank computes some of the batches; the bits do not depend on who
+        computes which.
+
+        Parameters
+        ----------
+        batches : sequence of tuples, such as (src, tgt)
+        params : nested dict, optional
+            Other parameters than those of the trainer, such as their mean.
+        """
+        check_batches(batches)
+        params = self.params if params is None else params
+        options: dict[str, Any] = {"dropout_key": None, "backend": self.ops}
+        if "with_grad" in self.loss_options.names:
+            options["with_grad"] = False  # a model of somebody else may compute it always
+
+        def summed(batch):
+            n = count_of(self.model, batch)
+            results = self.model.loss_and_grad(params, *batch, n_tokens=max(n, 1), **options)
+            loss, _, _ = checked_results(results)
+            return [float(loss) * n, n]
+
+        own = self.ranks.my_share(batches)
+        sums = self.ranks.gather_lists(self.ops.device.run_shards(summed, own))
+        return sum(loss for loss, _ in sums) / max(1, sum(n for _, n in sums))
 
     def diagnose(self, *batch: Any, **options: Any) -> "Findings":
         """Look for mistakes, with this batch; the options are those of ``npformer.diagnose``."""
