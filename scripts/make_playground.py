@@ -120,8 +120,8 @@ def read(name):
 def lab():
     """{"STARTS", "QUESTIONS"}: where the lab can start, and what it asks, as its page reads it."""
     text = (FOLDER / "lab_questions.js").read_text(encoding="utf-8")
-    found = re.findall(r"^const (\w+) = (\{$.*?^\});", text, re.MULTILINE | re.DOTALL)
-    return {name: json.loads(content) for name, content in found}
+    constants = re.findall(r"^const (\w+) = (\{$.*?^\});", text, re.MULTILINE | re.DOTALL)
+    return {name: json.loads(content) for name, content in constants}
 
 
 def write(name, content):
@@ -213,12 +213,12 @@ def examples(pairs, translations, trained_on):
 
     bleu = BLEU(lowercase=True, effective_order=True)
     n_sentences = Counter(word for line in trained_on for word in words(line))
-    found = {
+    pairs_of_lines = {
         source: (reference, line)
         for (source, reference), line in zip(pairs, translations, strict=True)
     }
     for text in EXAMPLES:
-        reference, line = found[text]
+        reference, line = pairs_of_lines[text]
         rare = {word: n_sentences[word] for word in words(text) if n_sentences[word] < RARE}
         score = round(bleu.sentence_score(line, [reference]).score)
         yield {

@@ -57,8 +57,8 @@ def main(
         for mask, rate in itertools.product(masks, rates):
             setting = []
             for T in lengths:
-                wanted = ours if "pytorch" in without else [*ours, *pytorch(T, rate)]
-                setting.append(measure(T, mask == "causal", rate, wanted, limits, turns))
+                entries = ours if "pytorch" in without else [*ours, *pytorch(T, rate)]
+                setting.append(measure(T, mask == "causal", rate, entries, limits, turns))
             results += setting
             report_setting(f"{mask}, dropout {rate}", setting)
     return {"H": H, "K": K, "results": results}
@@ -133,11 +133,11 @@ def pytorch(T, rate):
     return [("PyTorch", ("torch",), build_pytorch)]
 
 
-def measure(T, causal, rate, wanted, limits, turns):
+def measure(T, causal, rate, entries, limits, turns):
     """Measure forward with backward, then forward alone, in new processes."""
     result = {"what": f"{T:,}", "T": T, "causal": causal, "dropout": rate}
     flops = forward_flops(T, causal)
-    with started(wanted) as contenders:
+    with started(entries) as contenders:
         for part, forward_only, factor in (("both", False, 3.5), ("forward", True, 1)):
             workload = Workload((T, causal, rate, forward_only), factor * flops, warm_up=1)
             result[part] = measured(contenders, workload, turns, limits)

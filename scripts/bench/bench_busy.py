@@ -74,15 +74,15 @@ def main(
     """
     report = {}
     for name in work or (["tiny", "sentence"] if turns.quick else WORK):
-        wanted = [one for key, *one in contenders_of(name) if key not in without]
-        report[name] = figures = measure(name, wanted, busy, session, turns)
+        entries = [one for key, *one in contenders_of(name) if key not in without]
+        report[name] = figures = measure(name, entries, busy, session, turns)
         print_work(name, figures, busy, session)
     return {"session": session, "work": report}
 
 
-def measure(name, wanted, busy, session, turns):
+def measure(name, entries, busy, session, turns):
     """Time a work beside each number of busy processes."""
-    with started(wanted) as contenders, busy_processes(max(busy), session) as beside:
+    with started(entries) as contenders, busy_processes(max(busy), session) as beside:
         able = build_all(contenders, WORK[name])
         seconds = {one.name: {n: [] for n in busy} for one in able}
         for i in range(turns.rounds):

@@ -135,12 +135,12 @@ def main(
         raise UsageError("argument --without: leaves no contender to measure")
     shape = SIZES[size]._replace(S=S, T=T)
     print(f"{size}: {shape}, {S} source tokens, {T} new tokens", flush=True)
-    wanted = []
+    entries = []
     if "npformer" not in without:
-        wanted += of_backends(backends, build_npformer)
-    wanted += [peer for key, peer in PEERS.items() if key not in without]
+        entries += of_backends(backends, build_npformer)
+    entries += [peer for key, peer in PEERS.items() if key not in without]
     results = []
-    with started(wanted) as contenders, Limits(turns.sgemm_sizes) as limits:
+    with started(entries) as contenders, Limits(turns.sgemm_sizes) as limits:
         for batch, beam in itertools.product(batches, beams):
             result = measure(shape, batch, beam, contenders, limits, turns)
             if result["contenders"]:

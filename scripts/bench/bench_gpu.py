@@ -137,17 +137,17 @@ def build_their_attention(T, causal, precision):
     return step
 
 
-def compare(wanted, arguments, turns, differs=None):
+def compare(entries, arguments, turns, differs=None):
     """The figures of contenders, in turns."""
     workload = Workload(arguments, differs=differs, warm_up=WARM_UP)
-    with started(wanted) as contenders:
+    with started(entries) as contenders:
         return measured(contenders, workload, turns)["contenders"]
 
 
 def report_product(precision, turns):
     """Measure the GFLOP/s of a large product, which no step can exceed."""
-    wanted = ("npformer", ("npformer.gpu",), build_our_product)
-    figures = compare([wanted], (precision,), turns)
+    entry = "npformer", ("npformer.gpu",), build_our_product
+    figures = compare([entry], (precision,), turns)
     best = 2 * LARGE**3 / figures["npformer"]["seconds"]["median"] / 1e9
     print(f"{precision}: a product of {LARGE} x {LARGE} matrices: {best / 1e3:.0f} TFLOP/s\n")
     return best
@@ -156,23 +156,23 @@ def report_product(precision, turns):
 def report_step(name, precision, best, turns):
     """Measure one step, and print a table."""
     build = partial(build_npformer, backend="gpu", precision=precision)
-    wanted = [("npformer", ("npformer.gpu",), build)]
+    entries = [("npformer", ("npformer.gpu",), build)]
     modes = {"eager": False}
     if not turns.quick:
         modes |= {"compiled": "default", "compiled, graphs": "reduce-overhead"}
     variant = {"n_threads": 1, "fused": True, "device": "cuda", "precision": precision}
     for mode, compiled in modes.items():
         build = partial(build_pytorch, compiled=compiled, **variant)
-        wanted.append((f"PyTorch, {mode}", ("torch",), build))
+        entries.append((f"PyTorch, {mode}", ("torch",), build))
     size = STEPS[name]
-    figures = compare(wanted, (size,), turns, differs=loss_differs)
+    figures = compare(entries, (size,), turns, differs=loss_differs)
     show(f"{name}, {precision}", figures, training_flops(size), best)
     return figures
 
 
 def report_attention(precision, best, turns):
     """Measure attention, and print a table for each length, causal or not."""
-    wanted = [
+    entries = [
         ("npformer", ("npformer.gpu",), build_our_attention),
         ("PyTorch", ("torch",), build_their_attention),
     ]
@@ -180,7 +180,7 @@ def report_attention(precision, best, turns):
     results = {}
     for T, causal in itertools.product(lengths, (False, True)):
         case = f"{T} causal" if causal else f"{T}"
-        results[case] = figures = compare(wanted, (T, causal, precision), turns)
+        results[case] = figures = compare(entries, (T, causal, precision), turns)
         flops = 14 * TOKENS * T * HEADS * WIDTH / (2 if causal else 1)  # 4 forward, 10 backward
         show(f"attention of {case} keys, {precision}", figures, flops, best)
     return results

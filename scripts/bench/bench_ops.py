@@ -194,11 +194,11 @@ def main(
     quick
         3 very short rounds: under a minute
     """
-    wanted = of_backends(backends, build_npformer)
+    entries = of_backends(backends, build_npformer)
     if "pytorch" not in without:
-        wanted.append(("PyTorch", ("torch",), build_pytorch))
+        entries.append(("PyTorch", ("torch",), build_pytorch))
     sizes = turns.sgemm_sizes[:3]  # measured with each operation
-    with Limits(sizes) as limits, started(wanted) as contenders:
+    with Limits(sizes) as limits, started(entries) as contenders:
         names = ops or OPERATIONS
         results = {name: measure(name, contenders, limits, turns) for name in names}
     columns = ["ms", "× first", "GB/s", "GFLOP/s", "of sgemm"]

@@ -141,10 +141,10 @@ def measured_model(case, others, turns, limits):
     """The results of each work with a model."""
     if case.path.suffix != ".gguf":
         others = [name for name in others if name not in LLAMA_CPP]
-    wanted = of_backends(["cpu"], build_npformer)
-    wanted += [(name, LIBRARIES[name], partial(build_other, name)) for name in others]
+    entries = of_backends(["cpu"], build_npformer)
+    entries += [(name, LIBRARIES[name], partial(build_other, name)) for name in others]
     results = {}
-    with tempfile.TemporaryDirectory() as folder, started(wanted) as contenders:
+    with tempfile.TemporaryDirectory() as folder, started(entries) as contenders:
         model = prepared(case, Path(folder), others)
         for work in case.works:
             able = contenders

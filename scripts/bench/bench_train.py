@@ -92,15 +92,15 @@ def report_step(name, backends, peers, turns, limits):
     print(f"{name}: {step} B={size.B} S={size.S} T={size.T}, {n_parameters:,} parameters", end="")
     columns = [*TIMES, *OTHERS]
     workload = Workload((step,), differs=loss_differs)
-    wanted = of_backends(backends, build_npformer)
+    entries = of_backends(backends, build_npformer)
     if name in SIZES:
         columns = [*TIMES, *RATES, *OTHERS]
         own_limit_of = partial(build_npformer, size, backends[0])
         workload = workload._replace(flops=training_flops(size), own_limit_of=own_limit_of)
         print(f", {short(workload.flops / 1e9)} GFLOP a step", end="")
     print(flush=True)
-    wanted += [peer for key, peer in peers.items() if name in SIZES or key != "jax"]
-    with started(wanted) as contenders:
+    entries += [peer for key, peer in peers.items() if name in SIZES or key != "jax"]
+    with started(entries) as contenders:
         result = measured(contenders, workload, turns, limits)
     if not result["contenders"]:
         sys.exit(f"{name}: no contender is left")

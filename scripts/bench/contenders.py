@@ -189,19 +189,19 @@ def alternate(contenders, turns):
 
 
 @contextlib.contextmanager
-def started(wanted):
+def started(entries):
     """Context manager with a contender for each (name, libraries, build)."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Contender(*each)) for each in wanted]
+        yield [stack.enter_context(Contender(*each)) for each in entries]
 
 
 def of_backends(backends, build):
     """(name, libraries, build) of a contender for each backend: ``build(*case, backend=...)``."""
-    wanted = []
+    entries = []
     for backend in backends:
         name = "npformer" if backend == "cpu" else f"npformer, {backend}"
-        wanted.append((name, (f"npformer.{backend}",), partial(build, backend=backend)))
-    return wanted
+        entries.append((name, (f"npformer.{backend}",), partial(build, backend=backend)))
+    return entries
 
 
 def build_all(contenders, *case, warm_up=2):

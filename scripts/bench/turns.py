@@ -51,13 +51,13 @@ def limits_of(values):
     step's own limit, and those of each operation, if they were measured.
     """
     values = list(values)
-    own = [of.pop("own_limit", None) for of in values][-1]  # each is at most the one before
+    operations = [of.pop("own_limit", None) for of in values][-1]  # each is at most the one before
     # Memory is faster at one time than at another, and a contender's time is a median, too.
     best = best_of(values) | {"read": statistics.median([of["read"] for of in values])}
-    if not own:
+    if not operations:
         return {"limits": best}
-    seconds = sum(of["products"] + of["bytes"] for of in own.values())
-    return {"limits": best, "own_limit": {"seconds": seconds, "operations": own}}
+    seconds = sum(of["products"] + of["bytes"] for of in operations.values())
+    return {"limits": best, "own_limit": {"seconds": seconds, "operations": operations}}
 
 
 def figures_of(contender, times, first):
@@ -77,6 +77,6 @@ def add_rates(figures, flops, facts):
     seconds = figures["seconds"]["median"]
     figures["gflops"] = flops / seconds / 1e9
     figures["share_of_sgemm"] = figures["gflops"] / facts["limits"]["sgemm"]
-    own = facts.get("own_limit")
+    own_limit = facts.get("own_limit")
     for share, which in SHARES_OF_OWN_LIMIT.items():
-        figures[share] = own["seconds"] / figures["seconds"][which] if own else None
+        figures[share] = own_limit["seconds"] / figures["seconds"][which] if own_limit else None

@@ -109,19 +109,19 @@ def main(
     facts = print_machine()
     print(f"{'milliseconds':<20} {NAMES[0]:>24} {NAMES[1]:>24} {'ratio':>7}")
     # The kind, the name of a size, and the other arguments of what builds it.
-    wanted = [("step", step, ()) for step in steps]
-    wanted += [("decode", size, setting) for setting in itertools.product(batches, beams)]
-    cases = {}
-    for case in wanted:
+    cases = [("step", step, ()) for step in steps]
+    cases += [("decode", size, setting) for setting in itertools.product(batches, beams)]
+    figures = {}
+    for case in cases:
         kind, name, detail = case
         label = " ".join(map(str, [kind, name, *detail]))
         times = times_of_processes([before, after], case, processes, seconds)
         medians = [statistics.median(of) for of in times.values()]
         ratio = medians[1] / medians[0]
-        cases[label] = {"seconds": times, "ratio": ratio}
+        figures[label] = {"seconds": times, "ratio": ratio}
         cells = " ".join(f"{median_and_range(of):>24}" for of in times.values())
         print(f"{label:<20} {cells} {ratio:7.3f}", flush=True)
-    write_json(json, {"machine": facts, "cases": cases})
+    write_json(json, {"machine": facts, "cases": figures})
 
 
 def times_of_processes(checkouts, case, n, seconds):
