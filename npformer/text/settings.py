@@ -8,7 +8,7 @@ from npformer.errors import UserError
 from npformer.files.checkpoint import CheckpointError, refusing
 from npformer.models.description import as_json
 from npformer.operations.options import ABOVE_0, Count, Option, brief
-from npformer.training.settings import TrainingSettings
+from npformer.training.settings import Smoothing, TrainingSettings
 
 PRESETS: dict[str, dict] = {  # the settings that differ from the defaults
     "tiny": {},  # the model of Wu et al. 2021 for the 29,000 sentences of Multi30k
@@ -218,7 +218,7 @@ class TranslationSettings(RunSettings):
     dropout: float = 0.3
     inner_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"
-    label_smoothing: float = 0.1
+    label_smoothing: Smoothing = 0.1
     steps: int = 16_000
     validate_every: Count = 200
     save_every: Count = 100

@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
-from npformer.checks import check_int
 from npformer.errors import UserError
-from npformer.operations.options import check_fields, check_option, names_checked
+from npformer.operations.options import Option, check_fields, check_option, names_checked
 
 
 @dataclass(frozen=True)
@@ -97,17 +97,12 @@ class warmup_cosine(Schedule):
     """
 
     peak: float
-    warmup: int
+    warmup: Annotated[int, Option(int)]  # may be 0 here
     total: int
     floor: float = 0.0
 
     def __post_init__(self):
-        checked = {
-            name: check_option(name, getattr(self, name)) for name in ("peak", "total", "floor")
-        }
-        checked["warmup"] = check_int("warmup", self.warmup)  # may be 0 here
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        super().__post_init__()
         if not 0 <= self.warmup < self.total:
             raise UserError(
                 f"warmup={self.warmup}, total={self.total}: expected 0 <= warmup < total"

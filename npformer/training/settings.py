@@ -16,6 +16,9 @@ from npformer.operations.options import ABOVE_0, FRACTION, Count, check_fields
 F = TypeVar("F", bound=Callable)
 
 
+Smoothing = Annotated[float, FRACTION]  # of 1, nothing would be learned
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """The settings of a ``Trainer``, checked when they are made; numbers of NumPy become Python's.
@@ -59,7 +62,7 @@ class TrainingSettings:
     """
 
     seed: int = 0
-    label_smoothing: float = 0.0
+    label_smoothing: Smoothing = 0.0
     consistency: float = 0.0
     clip_norm: float | None = None
     frozen: Iterable[str] = field(default_factory=list)
@@ -67,7 +70,6 @@ class TrainingSettings:
     n_shards: int | None = None
 
     def __post_init__(self):
-        FRACTION.check("label_smoothing", self.label_smoothing)  # of 1, nothing would be learned
         check_fields(self)
         # in one order: a set has another one in each process
         frozen = sorted(check_paths("frozen", self.frozen), key=str)
@@ -89,7 +91,7 @@ class TrainingKeywords(TypedDict, total=False):
     """The fields of ``TrainingSettings``."""
 
     seed: int
-    label_smoothing: float
+    label_smoothing: Smoothing
     consistency: float
     clip_norm: float | None
     frozen: Iterable[str]
