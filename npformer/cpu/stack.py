@@ -1,11 +1,16 @@
 """The arrays of a stack of layers, as the kernel of a step of decoding reads them: by their
 addresses.
+
+A kernel cannot walk through dicts of parameters. So each sublayer becomes a record of arrays, and
+all records become one table of addresses and sizes (``kernels/stack_step.py``). A stack with any
+array that the kernel does not take is left to the layers.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from npformer import tree
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE
 from npformer.cpu.few_rows import Matrix, panels_of, record_at
 from npformer.cpu.maps import NOTHING, Map, map_of
@@ -40,63 +45,82 @@ class NotSuited(Exception):
 
 
 class Form(NamedTuple):
-    """What the arrays of a stack have in common."""
+    """What the layers of a stack have in common."""
 
     dtype: np.dtype
     is_quantized: bool
+    d_model: int
+    d_ff: int
 
 
 def stack_of(layers, settings, has_memory):
     """The sublayers of each layer, which have packed projections; None if the kernel does not take
     their arrays.
     """
+    stack = [dict(tree.leaves(params)) for params in layers]
     try:
-        first = layers[0]
-        weight = first["attention"]["qkv"]["weight"]
-        D = weight.shape[0]
-        d_ff = first["feed_forward"]["out"]["weight"].shape[0]
-        form = Form(weight.dtype, isinstance(weight, Quantized))
-        return [_sublayers_of(params, D, d_ff, settings, has_memory, form) for params in layers]
-    except (NotSuited, IndexError, KeyError, AttributeError):
-        # There is no layer, another dtype, other projections, or no array.
+        form = _form_of(stack)
+        return [_sublayers_of(arrays, settings, has_memory, form) for arrays in stack]
+    except NotSuited:
         return None
 
 
-def _sublayers_of(params, D, d_ff, settings, has_memory, form):
+def _form_of(stack):
+    """The form of the first layer, which all others have to have."""
+    first = stack[0] if stack else {}
+    projection = first.get("attention.qkv.weight")
+    output = first.get("feed_forward.out.weight")
+    for weight in (projection, output):
+        if not isinstance(weight, np.ndarray | Quantized) or weight.ndim != 2:
+            raise NotSuited
+    if projection.dtype not in NOTHING:
+        raise NotSuited
+    is_quantized = isinstance(projection, Quantized)
+    return Form(projection.dtype, is_quantized, projection.shape[0], output.shape[0])
+
+
+def _sublayers_of(arrays, settings, has_memory, form):
+    """The sublayers of a layer, from its arrays by their paths."""
+    D = form.d_model
+
     def sublayer(kind, name, first, n_first, n_last):
         """With a first map to ``n_first`` numbers, and a last one of ``n_last``."""
-        maps = params[name]
-        norm = params[f"{name}_norm"]
+        norm_bias = NOTHING[form.dtype]
+        if settings.norm_type == "layer_norm":
+            norm_bias = _suited(arrays.get(f"{name}_norm.bias"), (D,), form.dtype)
         return Sublayer(
             kind=kind,
-            first=_map_of(maps[first], D, n_first, form),
-            last=_map_of(maps["out"], n_last, D, form),
-            gain=_vector(norm["gain"], D, form),
-            bias=_vector(norm.get("bias"), D, form),
+            first=_map_of(arrays, f"{name}.{first}", (D, n_first), form),
+            last=_map_of(arrays, f"{name}.out", (n_last, D), form),
+            gain=_suited(arrays.get(f"{name}_norm.gain"), (D,), form.dtype),
+            bias=norm_bias,
         )
 
     sublayers = [sublayer(OWN, "attention", "qkv", sum(settings.attention.widths(D)), D)]
     if has_memory:
         sublayers.append(sublayer(MEMORY, "memory_attention", "q", D, D))
-    n_hidden = INPUTS[settings.activation] * d_ff
-    return [*sublayers, sublayer(FEED_FORWARD, "feed_forward", "hidden", n_hidden, d_ff)]
+    n_hidden = INPUTS[settings.activation] * form.d_ff
+    return [*sublayers, sublayer(FEED_FORWARD, "feed_forward", "hidden", n_hidden, form.d_ff)]
 
 
-def _map_of(params, n_in, n_out, form):
-    weight = params["weight"]
-    bias = _vector(params.get("bias"), n_out, form)
+def _map_of(arrays, path, shape, form):
+    """The linear map whose parameters have this path, with a weight of this shape."""
+    weight = arrays.get(f"{path}.weight")
+    n_in, n_out = shape
+    bias = NOTHING[form.dtype]
+    if f"{path}.bias" in arrays:
+        bias = _suited(arrays[f"{path}.bias"], (n_out,), form.dtype)
     if not form.is_quantized:
-        return map_of(form.dtype, _array(weight, (n_in, n_out), form.dtype), bias)
-    values = _array(weight.values.T, (n_out, n_in), np.int8)
-    return map_of(form.dtype, values, bias, scale=_vector(weight.scale[0], n_out, form))
+        return map_of(form.dtype, _suited(weight, shape, form.dtype), bias)
+    if not isinstance(weight, Quantized):
+        raise NotSuited
+    values = _suited(weight.values.T, (n_out, n_in), np.int8)
+    scale = _suited(weight.scale[0], (n_out,), form.dtype)
+    return map_of(form.dtype, values, bias, scale=scale)
 
 
-def _vector(x, n, form):
-    """The vector, which is empty if there is none."""
-    return NOTHING[form.dtype] if x is None else _array(x, (n,), form.dtype)
-
-
-def _array(x, shape, dtype):
+def _suited(x, shape, dtype):
+    """An array whose address the kernel may get; ``NotSuited`` if it is another one, or None."""
     if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
         raise NotSuited
     if x.flags.num & SUITED != SUITED:

@@ -170,9 +170,20 @@ def test_parameters_that_the_kernel_does_not_take_are_left_to_the_layer():
     two_maps = second | {"attention": {"q": attention["qkv"], "out": attention["out"]}}
     in_float64 = tree.map_leaves(lambda x: x.astype("float64"), second["attention_norm"])
     wide = second | {"attention_norm": in_float64}
+    without_bias = second | {"attention_norm": {"gain": second["attention_norm"]["gain"]}}
     wider = Initializer(0, "float32").decoder_layer(LayerShapes(D, F + 1, PLAIN))
-    for changed in (two_maps, wide, wider, *of_integers(second)):
+    for changed in (two_maps, wide, without_bias, wider, *of_integers(second)):
         assert stepped([first, changed], *others) is NotImplemented
+        assert stepped([changed, first], *others) is NotImplemented
+    assert stepped([], *others) is NotImplemented
+
+
+def test_a_mistake_in_the_settings_is_no_reason_to_leave_a_step_to_the_layer():
+    """It would be hidden, and decoding slow."""
+    settings = replace(PLAIN)
+    object.__setattr__(settings, "activation", "unknown")
+    with pytest.raises(KeyError, match="unknown"):
+        stepped(*given(), settings)
 
 
 def test_a_cache_in_another_order_of_bytes_is_left_to_the_layer():

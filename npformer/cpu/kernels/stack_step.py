@@ -86,7 +86,9 @@ def stack_step(layers, settings, has_memory, max_rows, n_steps):
         if record is not None and not changed_fields(record) <= known:
             return None
     stack = stack_of(layers, settings, has_memory)
-    return stack and StackKernel(with_panels(stack, max_rows, n_steps), settings, has_memory)
+    if stack is None:
+        return None
+    return StackKernel(with_panels(stack, max_rows, n_steps), settings, has_memory)
 
 
 if JIT:
