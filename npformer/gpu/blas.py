@@ -7,6 +7,7 @@ issue 6290).
 import contextlib
 import ctypes
 import threading
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -27,20 +28,22 @@ WORKSPACE = 32 * 2**20  # bytes; NVIDIA recommends this size for Hopper
 
 # by device: another thread would set the stream of a shared one before a product
 _handles = threading.local()
-_compute_type = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
+COMPUTE_TYPE = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
+
+# Each thread has its own: another training may run in full precision at the same time.
+_is_tf32 = ContextVar("is_tf32", default=False)
 
 
 @contextlib.contextmanager
 def tf32():
     """Context manager in which products of float32 arrays use tensor cores, which round their
-    inputs to 11 bits.
+    inputs to 11 bits; for this thread only.
     """
-    before = _compute_type["float32"]
-    _compute_type["float32"] = FAST_TF32
+    token = _is_tf32.set(True)
     try:
         yield
     finally:
-        _compute_type["float32"] = before
+        _is_tf32.reset(token)
 
 
 def multiply(a, b, out=None, add=False):
@@ -84,11 +87,16 @@ def multiply(a, b, out=None, add=False):
         ctypes.byref(scalar(add)),
         *result,
         *count,
-        _compute_type[dtype],
+        _compute_type(dtype),
         DEFAULT_ALGORITHM,
     )
     _check(name, status)
     return out
+
+
+def _compute_type(dtype):
+    """The type in which cuBLAS computes with arrays of a dtype, of which this is the name."""
+    return FAST_TF32 if dtype == "float32" and _is_tf32.get() else COMPUTE_TYPE[dtype]
 
 
 class Matrices(NamedTuple):

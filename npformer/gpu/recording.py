@@ -5,28 +5,32 @@ some numbers, and the words of each dropout key. One copy from the host fills th
 """
 
 import contextlib
-import warnings
 import weakref
 from itertools import accumulate
 
 import cupy
 import numpy as np
 
+from npformer.checks import warn
 from npformer.gpu.blas import handle
 from npformer.gpu.memory import OutOfMemory, WorkingMemory
 from npformer.reference.math.random import derive_key, key_words
 
-MOST_SHAPES = 256  # the most recordings that are kept; the least recently used one is dropped first
-MOST_KEYS = 4096
-ALIGNMENT = 256  # in bytes, of each array in the block of inputs
+# The most recordings that are kept; the least recently used one is dropped first. (A training on
+# Multi30k has 41 forms of batches.)
+MOST_FORMS = 256
+MOST_KEYS = 4096  # of dropout: a step with more is not recorded
+ALIGNMENT = 256  # in bytes, of each array in the block of inputs: that of CUDA's own memory
+ONE_BY_ONE = "its kernels are launched one by one"  # the end of a warning
 
 
 class Recorder:
-    """A function of batches that is recorded once for each shape of a batch, and then replayed.
+    """A function of batches that is recorded once for each form of a batch, and then replayed.
 
-    For the first batch of a shape the function is called normally, which compiles missing kernels.
-    For the second it is recorded. From then on the recording is replayed. Each call waits for its
-    result, because the next call overwrites the inputs.
+    The form is the shapes and dtypes of its arrays. For the first batch of a form the function is
+    called normally, which compiles missing kernels. For the second it is recorded. From then on the
+    recording is replayed. Each call waits for its result, because the next call overwrites the
+    inputs.
 
     ``work(batches, key, numbers)`` -> a tuple of numbers on the GPU, from which it must not read
     values. ``fill_up(batch, rounded_up)`` -> the batch, a tuple of NumPy arrays, padded so that
@@ -36,13 +40,13 @@ class Recorder:
     def __init__(self, work, fill_up):
         self.work = work
         self.fill_up = fill_up
-        self.seen: set[tuple] = set()  # shapes
-        self.too_large: set[tuple] = set()  # shapes
+        self.seen: set[tuple] = set()  # forms
+        self.too_large: set[tuple] = set()  # forms
         self.refused = False
         # Other streams wait for the default one: a call on that would spoil a recording.
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.memory = WorkingMemory()
-        self.recordings = self.memory.recordings  # by shape; the one used last comes last
+        self.recordings = self.memory.recordings  # by form; the one used last comes last
         # CuPy keeps the memory of a pool that is deleted.
         dropped = weakref.finalize(self, self.memory.give_back)
         dropped.atexit = False
@@ -66,50 +70,66 @@ class Recorder:
             return result.get().tolist()
 
     def _recording_of(self, batch, numbers):
-        """The recording for this shape, made at the second batch; None if there is none."""
-        shape = tuple(x.shape for x in batch)
-        if self.refused or shape in self.too_large:
+        """The recording for batches of this form, made at the second one; None if there is none."""
+        form = tuple((x.shape, x.dtype) for x in batch)
+        if self.refused or form in self.too_large:
             return None
-        if shape not in self.seen:
-            self.seen.add(shape)
+        if form not in self.seen:
+            self.seen.add(form)
             return None
         if self.memory.was_given_back:
             self.recordings.clear()
-        recording = self.recordings.pop(shape, None) or self._record(shape, batch, numbers)
+        recording = self.recordings.pop(form, None) or self._record(form, batch, numbers)
         if recording:
-            self.recordings[shape] = recording
-        while len(self.recordings) > MOST_SHAPES:
+            self.recordings[form] = recording
+        while len(self.recordings) > MOST_FORMS:
             del self.recordings[next(iter(self.recordings))]
         return recording
 
-    def _record(self, shape, batch, numbers):
+    def _record(self, form, batch, numbers):
         """A new recording. If the work cannot be recorded, a warning is issued, and the result is
         None.
         """
         try:
-            for _ in range(2):
-                self.memory.was_given_back = False
-                try:
-                    recording = Recording(self.work, batch, numbers, self.stream)
-                    if not self.memory.was_given_back:
-                        return recording
-                    del recording  # the memory that it uses is gone
-                except Exception as error:
-                    if not (isinstance(error, OutOfMemory) or self.memory.was_given_back):
-                        raise
-                self.memory.give_back()  # the second time there is all the memory that can be had
-            self.too_large.add(shape)
-            shapes = ", ".join(map(str, shape))
-            reason = f"the GPU has too little memory to record a step with arrays of {shapes}"
+            recording = self._recorded_in_enough_memory(batch, numbers)
         except Exception as error:  # CuPy raises many types of errors
             self.refused = True
-            reason = f"this step cannot be recorded: {error}"
-        warnings.warn(f"{reason}; its kernels are launched one by one", stacklevel=6)
+            warn(f"this step cannot be recorded: {error}; {ONE_BY_ONE}")
+            return None
+        if recording is None:
+            self.too_large.add(form)
+            shapes = ", ".join(str(x.shape) for x in batch)
+            reason = f"the GPU has too little memory to record a step with arrays of {shapes}"
+            warn(f"{reason}; {ONE_BY_ONE}")
+        return recording
+
+    def _recorded_in_enough_memory(self, batch, numbers):
+        """A new recording; None if there is too little memory for it, also when all that can be
+        had is free.
+        """
+        for _ in range(2):
+            recording = self._recorded(batch, numbers)
+            if recording:
+                return recording
+            self.memory.give_back()
         return None
+
+    def _recorded(self, batch, numbers):
+        """A new recording; None if there is too little memory, or some of what it uses was given
+        back meanwhile.
+        """
+        self.memory.was_given_back = False
+        try:
+            recording = Recording(self.work, batch, numbers, self.stream)
+        except Exception as error:
+            if isinstance(error, OutOfMemory) or self.memory.was_given_back:
+                return None
+            raise
+        return None if self.memory.was_given_back else recording
 
 
 class Recording:
-    """A recording of ``work`` for batches of one shape."""
+    """A recording of ``work`` for batches of one form."""
 
     def __init__(self, work, batch, numbers, stream):
         self.inputs = Inputs([numbers, *batch, np.zeros((MOST_KEYS, 2), np.uint32)])

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -329,11 +330,13 @@ def test_what_is_filled_up_changes_nothing():
     model = transformer(16, 16, dropout=0.0, max_len=11, dtype="float64")
     rng = np.random.default_rng(0)
     trainers = on_both(model, Adam(0.01))
-    for dtype in ("int64", "int32", "int64"):
+    for dtype in ("int64", "int32", "int64", "int32"):
         src = rng.integers(3, 11, (5, 11)).astype(dtype)
         tgt = rng.integers(3, 11, (5, 12)).astype(dtype)
         tgt[:, 0] = 1
         assert_same_step(trainers, src, tgt, rtol=1e-12)
+    forms = list(trainers[0]._run_step.recordings)
+    assert [[dtype for _, dtype in form] for form in forms] == [["int64"] * 2, ["int32"] * 2]
     refuses(ValueError, "src has 4 rows, the target 5", trainers[0].step, src[:4], tgt)
     refuses(ValueError, "n_shards=2 on a GPU", Trainer, model, Adam(0.01), backend=gpu, n_shards=2)
 
@@ -355,6 +358,23 @@ def test_arrays_here_and_there_do_not_mix():
             mixed = put(arguments) | {floats[1]: arrays[floats[1]]}
             refuses(TypeError, message, getattr(gpu, name), **mixed)
             refuses(TypeError, message, getattr(reference, name), **mixed)
+
+
+@pytest.mark.skipif(NO_GPU is None, reason="cuBLAS does not tell how it computes")
+def test_tf32_is_for_the_thread_that_asks_for_it(monkeypatch):
+    blas = sys.modules["npformer.gpu.blas"]
+    compute_types = []
+    monkeypatch.setattr(
+        blas.library(), "cublasGemmEx", lambda *arguments: compute_types.append(arguments[-2])
+    )
+    x = put(np.ones((2, 2), "float32"))
+    with blas.tf32():
+        blas.multiply(x, x)
+        thread = threading.Thread(target=blas.multiply, args=(x, x))
+        thread.start()
+        thread.join()
+    blas.multiply(x, x)
+    assert compute_types == [blas.FAST_TF32, blas.FLOAT32, blas.FLOAT32]
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="threads of a GPU run as they like")
