@@ -105,6 +105,15 @@ def test_every_source_is_a_kernel_that_the_package_ships():
 CODE = "".join(path.read_text() for path in FOLDER.glob("cuda/*.cu*"))
 
 
+def test_a_comment_says_what_a_file_and_a_kernel_compute():
+    for path in FOLDER.glob("cuda/*.cu*"):
+        lines = path.read_text().splitlines()
+        assert lines[0].startswith("// "), path.name
+        for above, line in itertools.pairwise(lines):
+            if line.startswith('extern "C"'):
+                assert above.startswith("// "), f"{path.name}: {line}"
+
+
 def test_a_comment_above_its_call_is_the_declaration_of_a_kernel():
     """The call has its parameters in this order; no other comment looks like a declaration."""
     kernels = re.findall(r"__global__ void (\w+)\((.*?)\) {", CODE, re.DOTALL)

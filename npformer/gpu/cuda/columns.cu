@@ -16,7 +16,7 @@ __device__ __forceinline__ void add_rows_of_block(REAL sum, REAL* sums, Index co
   __syncthreads();
 }
 
-// Σ dy
+// Parts of Σ dy.
 extern "C" __global__ void sum_columns(const STORED* dy, REAL* sums, Index n_rows, Index n_columns) {
   Index column = blockIdx.x * 32 + threadIdx.x;
   REAL sum = 0;
@@ -26,7 +26,7 @@ extern "C" __global__ void sum_columns(const STORED* dy, REAL* sums, Index n_row
   add_rows_of_block(sum, sums, column, n_columns);
 }
 
-// Σ dy x̂, with x̂ = (x - mean) rstd, or x rstd without a mean, and Σ dy
+// Parts of Σ dy x̂, with x̂ = (x - mean) rstd, or x rstd without a mean, and of Σ dy.
 extern "C" __global__ void sum_gain_and_bias(
     const STORED* dy, const STORED* x, const REAL* mean, const REAL* rstd, REAL* gains, REAL* biases, Index n_rows,
     Index n_columns) {
@@ -42,6 +42,7 @@ extern "C" __global__ void sum_gain_and_bias(
   add_rows_of_block(bias, biases, column, n_columns);
 }
 
+// The sum of the parts of each column.
 extern "C" __global__ void add_parts(const REAL* sums, STORED* total, Index n_parts, Index n_columns) {
   Index column = this_element();
   if (column >= n_columns) return;

@@ -44,7 +44,7 @@ extern "C" __global__ void activate_drop_backward(
   store(dh, at, d * slope_of(sum, code));
 }
 
-// y = residual + dropout(h + bias), where y may be h
+// y = residual + dropout(h + bias), where y may be h.
 extern "C" __global__ void add_bias_drop_residual(
     const STORED* h, const STORED* bias, const STORED* residual, STORED* y, Index size, Index n_columns,
     const unsigned* key, unsigned threshold, REAL kept_scale) {

@@ -22,6 +22,7 @@ __device__ __forceinline__ Moments moments_of(const STORED* x, Index n, bool cen
   return {(m + error) / per_unit, variance == 0 ? 1 / sqrt(eps) : per_unit / sqrt(variance)};
 }
 
+// y = (x - mean) rstd gain + bias, with rstd = 1 / √(variance + eps).
 extern "C" __global__ void layer_norm(
     const STORED* x, const STORED* gain, const STORED* bias, STORED* y, REAL* mean, REAL* rstd, Index n, REAL eps) {
   x += blockIdx.x * n;

@@ -15,7 +15,7 @@ __device__ __forceinline__ Place this_place(Index T, Index D, Index t, Index bef
   return {b, j, b * T + t, before < 0 ? -1 : (b * T + before) * D + j, !keep_mask || keep_mask[b * T + t]};
 }
 
-// h = (1 - z) n + z h, with r, z = σ(x + h U), n = tanh(x_n + r (h U_n + b)); h_gates is h U
+// h = (1 - z) n + z h, with r, z = σ(x + h U), n = tanh(x_n + r (h U_n + b)); h_gates is h U.
 extern "C" __global__ void gru_step(
     const REAL* x_gates, const REAL* h_gates, const REAL* bias, const REAL* h0, const bool* keep_mask, REAL* states,
     REAL* gates, Index B, Index T, Index D, Index t, Index before) {
@@ -49,7 +49,7 @@ extern "C" __global__ void gru_step_backward(
   dh[at.b * D + at.j] = at.kept ? dnew * z : dnew;
 }
 
-// c = f c + i g, h = o tanh(c), with i, f, o = σ(x + h U), g = tanh(x + h U)
+// c = f c + i g, h = o tanh(c), with i, f, o = σ(x + h U), g = tanh(x + h U).
 extern "C" __global__ void lstm_step(
     const REAL* x_gates, const REAL* h_gates, const REAL* h0, const REAL* c0, const bool* keep_mask, REAL* states,
     REAL* cells, REAL* gates, Index B, Index T, Index D, Index t, Index before) {

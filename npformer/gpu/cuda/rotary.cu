@@ -1,7 +1,10 @@
-// Rotary positions: one thread for each row and each pair of entries of a head, as all heads turn by the same angles.
+// Rotary positions, forward and, with a negative scaling, backward: one thread for each row and each pair of entries of
+// a head, as all heads turn by the same angles.
 
 #include "common.cuh"
 
+// (a, b) becomes (a cos - b sin, a sin + b cos) for the pairs of the first n_heads heads; the others are copied. The
+// angle is position / scaling times the frequency of the pair.
 extern "C" __global__ void rotary(
     const STORED* x, const Index* positions, const double* frequencies, STORED* y, Index size, Index K, Index n_heads,
     Index n_plain, double scaling, bool halves) {

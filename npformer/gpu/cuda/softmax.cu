@@ -14,6 +14,7 @@ __device__ __forceinline__ REAL total_of(const STORED* x, Index n, Index step, R
   return total == 0 ? REAL(1) : total;
 }
 
+// y = exp(x - peak) / Σ exp(x - peak), and zeros for a row of -inf.
 extern "C" __global__ void softmax(const STORED* x, STORED* y, Index n, Index step) {
   x += first_of_row(n, step);
   y += first_of_row(n, step);
@@ -21,7 +22,7 @@ extern "C" __global__ void softmax(const STORED* x, STORED* y, Index n, Index st
   for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i * step, exp(load(x, i * step) - peak) / total);
 }
 
-// dx = y (dy - Σ dy y)
+// dx = y (dy - Σ dy y).
 extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, STORED* dx, Index n, Index step) {
   dy += first_of_row(n, step);
   y += first_of_row(n, step);
@@ -31,7 +32,8 @@ extern "C" __global__ void softmax_backward(const STORED* dy, const STORED* y, S
     store(dx, i * step, load(y, i * step) * (load(dy, i * step) - sum));
 }
 
-// The peak is subtracted first: the logarithm of the total would lose its digits if it were added to a large peak.
+// y = x - peak - log Σ exp(x - peak). The peak is subtracted first: the logarithm would lose its digits if it were
+// added to a large peak.
 extern "C" __global__ void log_softmax(const STORED* x, STORED* y, Index n, Index step) {
   x += first_of_row(n, step);
   y += first_of_row(n, step);
@@ -39,7 +41,7 @@ extern "C" __global__ void log_softmax(const STORED* x, STORED* y, Index n, Inde
   for (Index i = threadIdx.x; i < n; i += blockDim.x) store(y, i * step, load(x, i * step) - peak - log_total);
 }
 
-// dx = dy - softmax(x) Σ dy
+// dx = dy - exp(y) Σ dy.
 extern "C" __global__ void log_softmax_backward(const STORED* dy, const STORED* y, STORED* dx, Index n, Index step) {
   dy += first_of_row(n, step);
   y += first_of_row(n, step);

@@ -19,6 +19,8 @@ extern "C" __global__ void norms_of_blocks(const STORED* x, double* norms, Index
   if (threadIdx.x == 0) norms[blockIdx.x] = divisor * sqrt(sum);
 }
 
+// param -= lr g, or lr times the velocity, which becomes momentum velocity + g; with Nesterov's rule lr (g + momentum
+// velocity). g is grad times grad_scale.
 extern "C" __global__ void sgd(
     STORED* param, const STORED* grad, STORED* velocity, Index size, REAL momentum, bool nesterov, const double* lr,
     const double* grad_scale) {
@@ -33,7 +35,8 @@ extern "C" __global__ void sgd(
   store(param, i, load(param, i) - REAL(*lr) * step);
 }
 
-// m and v are running means of g and g²; m_scale and v_scale correct their bias from starting at 0.
+// param -= lr (m m_scale / (√(v v_scale) + eps) + weight_decay param), where m and v are running means of g and g², and
+// m_scale and v_scale correct their bias from starting at 0.
 extern "C" __global__ void adam(
     STORED* param, const STORED* grad, STORED* m, STORED* v, Index size, REAL one_minus_beta1, REAL one_minus_beta2,
     REAL eps, REAL weight_decay, const double* lr, const double* m_scale, const double* v_scale,
