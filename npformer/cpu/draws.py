@@ -19,7 +19,7 @@ KEEP_ALL = np.uint32(0), np.uint32(0), np.uint32(0)
 
 
 @lru_cache  # the backward pass asks again
-def drawing(dropout_rate, dropout_key, dtype):
+def dropout_arguments(dropout_rate, dropout_key, dtype):
     """What a kernel needs for dropout: (draw for ``is_kept``, number by which kept elements are
     scaled).
     """

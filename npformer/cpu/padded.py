@@ -12,7 +12,7 @@ import numba
 from numba.extending import lower_builtin, type_callable
 
 from npformer.cpu.llvm import BITS
-from npformer.cpu.tile import tile_of
+from npformer.cpu.register_tile import register_tile_of
 from npformer.runtime.memory import LINE, empty_parts
 
 WIDTH = 8 * LINE // BITS  # vectors of a tile, which has one line of columns
@@ -59,7 +59,7 @@ def multiply_columns(a, b, out, sizes, scale, add):
     multiply_padded(a.T, b, out, sizes, scale, add)
 
 
-_tile = tile_of(TILE_ROWS, WIDTH, fetches=False)
+_tile = register_tile_of(TILE_ROWS, WIDTH, fetches=False)
 
 
 def _loop(name, is_transposed):

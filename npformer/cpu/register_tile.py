@@ -22,7 +22,7 @@ from npformer.cpu.llvm import (
 UNROLLED = 4  # steps of the loop
 
 
-def tile_of(n_rows, width, fetches):
+def register_tile_of(n_rows, width, fetches):
     """``tile(a, b, out, a_layout, b_layout, fetched, scale, depth, i, j, add)``, for n_rows by
     ``width`` vectors.
 

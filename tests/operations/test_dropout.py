@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from tested import npf
 
-from npformer.cpu.draws import drawing
+from npformer.cpu.draws import dropout_arguments
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import drop_row
 from npformer.reference.math.dropout import dropout_keep
@@ -153,7 +153,7 @@ def drop(x, y, first, dropout):
 def test_a_row_of_a_kernel_may_begin_anywhere_in_a_large_array(first):
     x = np.random.default_rng(0).standard_normal(100).astype(np.float32)
     y = np.empty_like(x)
-    dropout = drawing(0.3, 2024, x.dtype)
+    dropout = dropout_arguments(0.3, 2024, x.dtype)
     drop(x, y, first, dropout)
     keep = dropout_keep(np.arange(first, first + 100), 0.3, 2024)
     _, kept_scale = dropout

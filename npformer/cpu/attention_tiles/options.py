@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npformer.cpu.draws import drawing
+from npformer.cpu.draws import dropout_arguments
 from npformer.reference.math.attention import scale_of
 
 KNOWN = "causal scale dropout_rate softcap"  # the fields of AttentionOptions that the kernels know
@@ -35,7 +35,7 @@ def kernel_options(q, k, keep_mask, bias, options, dropout_key):
     S = k.shape[-2]
     hides = keep_mask is not None and np.count_nonzero(keep_mask) < keep_mask.size
     dropout_rate = 0.0 if dropout_key is None else options.dropout_rate
-    draw, kept_scale = drawing(dropout_rate, dropout_key, q.dtype)
+    draw, kept_scale = dropout_arguments(dropout_rate, dropout_key, q.dtype)
     return KernelOptions(
         keep_mask=with_four_axes(keep_mask, q.shape, S) if hides else NO_MASK,
         bias=None if bias is None else with_four_axes(bias, q.shape, S),

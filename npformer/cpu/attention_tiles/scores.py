@@ -10,7 +10,8 @@ import numpy as np
 from npformer.cpu.attention_tiles.tile import KEYS, n_visible_of, part_of, start_of
 from npformer.cpu.draws import is_kept
 from npformer.cpu.jit import exact, if_given, inlined
-from npformer.cpu.scalar import exp_negative, largest, like, tanh
+from npformer.cpu.rows import largest
+from npformer.cpu.scalar import exp_negative, like, tanh
 
 
 @inlined

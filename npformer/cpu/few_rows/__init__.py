@@ -1,9 +1,14 @@
 """Work on a few rows that takes microseconds, as in decoding, and that threads share: products with
 a large matrix, and attention.
 
-``helpers`` are the threads, ``product`` is the product, which reads matrices as they lie
-(``dots``), or of columns that lie side by side (``panels``). ``words`` has the records and words
-through which threads tell each other what to do. Other files import from here.
+Why it is fast: the time is that of reading the matrix from memory, which one core does not do as
+fast as several. BLAS would copy the matrix first, and waking threads would take longer than the
+work.
+
+An order to read the files in: ``product`` is the product, in one of six ways; two of them read the
+matrix as it lies (``dots``), or columns that lie side by side (``panels``). ``helpers`` are the
+threads. They find a job, one of the ``records``, at an address on a board, whose words they change
+by ``atomics``. Other files import from here.
 """
 
 from npformer.cpu.few_rows.helpers import JIT, PIECES, share_pieces
@@ -14,4 +19,4 @@ from npformer.cpu.few_rows.product import (
     panels_of,
     team_for,
 )
-from npformer.cpu.few_rows.words import PIECE_SIGNATURE, Matrix, array_at, record_at
+from npformer.cpu.few_rows.records import PIECE_SIGNATURE, Matrix, array_at, record_at

@@ -19,7 +19,8 @@ import numba
 import numpy as np
 from llvmlite import binding
 
-from npformer.cpu.few_rows.words import add_to, call, load, stored, swap
+from npformer.cpu.few_rows.atomics import add_to, load, swap
+from npformer.cpu.few_rows.records import call, stored
 from npformer.cpu.jit import inlined, kernel
 from npformer.runtime.forks import in_forked_process
 from npformer.runtime.preemptions import cores_are_taken

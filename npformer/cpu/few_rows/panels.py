@@ -10,8 +10,8 @@ import numpy as np
 
 from npformer.cpu.jit import inlined
 from npformer.cpu.llvm import BITS
+from npformer.cpu.register_tile import register_tile_of
 from npformer.cpu.scalar import like
-from npformer.cpu.tile import tile_of
 from npformer.runtime.memory import empty_parts
 from npformer.runtime.threads import in_parallel
 
@@ -123,5 +123,5 @@ def _copy_to_panels(w, panels):
     panels[-1] = w[:, -columns:]
 
 
-_tile_4 = tile_of(4, WIDTH, fetches=AHEAD > 0)
-_tile_6 = tile_of(6, WIDTH, fetches=AHEAD > 0)
+_tile_4 = register_tile_of(4, WIDTH, fetches=AHEAD > 0)
+_tile_6 = register_tile_of(6, WIDTH, fetches=AHEAD > 0)

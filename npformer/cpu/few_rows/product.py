@@ -35,7 +35,7 @@ from npformer.cpu.few_rows.panels import (
     multiply_panels,
     rows_in_panels,
 )
-from npformer.cpu.few_rows.words import PIECE_SIGNATURE, Matrix, array_at, record_at
+from npformer.cpu.few_rows.records import PIECE_SIGNATURE, Matrix, array_at, record_at
 from npformer.cpu.jit import address_of, inlined
 from npformer.cpu.scalar import like
 from npformer.runtime.threads import FEW_ROWS
@@ -50,7 +50,7 @@ PIECE_SIZE = 2**18  # the fewest bytes of the right matrix in each of more than 
 WHOLE, BY_ROWS, PANELS, TILES, COLUMNS_BY_BLAS, DOTS = range(6)
 
 
-class Product(NamedTuple):
+class ProductJob(NamedTuple):
     """The job out = a b, in the form that the way needs. The rows of the matrices may have more
     numbers than are multiplied.
     """
@@ -67,7 +67,7 @@ class Product(NamedTuple):
     wide: bool
 
 
-product_at = record_at(Product)
+product_job_at = record_at(ProductJob)
 
 
 def team_for(dtype, matrix_dtype=None):
@@ -115,7 +115,7 @@ def multiply_few_rows(team, a, b, panels, out):
         return
     pieces = _n_pieces(way, k, n, b.itemsize)
     left, right, result = _operands(way, pieces, a, b, out)
-    job = Product(
+    job = ProductJob(
         pieces=pieces,
         way=way,
         depth=k,
@@ -184,7 +184,7 @@ def _address_of_piece(dtype, matrix_dtype):
     """
 
     def compute(address, piece):
-        job = product_at(address)
+        job = product_job_at(address)
         depth = job.depth
         a = array_at(job.a, dtype)
         b = array_at(job.b, matrix_dtype)

@@ -1,4 +1,4 @@
-"""Words of memory at an address, through which threads agree, and records that they leave.
+"""Records in memory, which one thread leaves at an address for others.
 
 A record is a ``NamedTuple`` of numbers, arrays and such records. A kernel cannot look up an array
 in a table, nor get it from another thread, but it can get numbers: in memory, an array of one or
@@ -113,38 +113,3 @@ def call(typing_context, function, job, piece):
         return context.get_dummy_value()
 
     return numba.void(numba.int64, numba.int64, numba.int64), generate
-
-
-@intrinsic
-def load(typing_context, board, position):
-    """Read a word of a board atomically, so that what other threads have written is seen."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.load_atomic(_word(builder, *arguments), "seq_cst", 8)
-
-    return numba.int64(numba.int64, numba.int64), generate
-
-
-def _atomic(operation):
-    """A function that changes a word of a board by a value and returns its old value, atomically.
-
-    Other threads see the new word, and everything that was written before it.
-    """
-
-    @intrinsic
-    def change(typing_context, board, position, value):
-        def generate(context, builder, signature, arguments):
-            board, position, value = arguments
-            return builder.atomic_rmw(operation, _word(builder, board, position), value, "seq_cst")
-
-        return numba.int64(numba.int64, numba.int64, numba.int64), generate
-
-    return change
-
-
-add_to = _atomic("add")
-swap = _atomic("xchg")
-
-
-def _word(builder, board, position):
-    return builder.gep(builder.inttoptr(board, WORD.as_pointer()), [position])

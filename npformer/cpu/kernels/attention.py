@@ -1,5 +1,7 @@
-"""Attention that returns its weights: BLAS computes the products, one kernel scale, masks and
-softmax of each row.
+"""Attention that returns its weights: ``reference.attention`` and its backward pass.
+
+BLAS computes the products. Scale, mask and softmax are one kernel, which goes through each row of
+scores while it is in the cache; the reference makes an array (…, T, S) at each step.
 """
 
 import numpy as np
@@ -8,7 +10,7 @@ from npformer import reference
 from npformer.arrays import as_rows, transpose
 from npformer.cpu.attention_tiles import KNOWN, Tile, as_heads, kernel_options, weigh
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.draws import drawing, is_kept
+from npformer.cpu.draws import dropout_arguments, is_kept
 from npformer.cpu.jit import kernel
 from npformer.cpu.kernels.dropout import dropped
 from npformer.cpu.scalar import like
@@ -35,7 +37,7 @@ def attention(q, k, v, keep_mask, bias, options, dropout_key):
 def attention_backward(dout, q, k, v, weights, bias, options, dropout_key):
     q4, k4, v4, dout4, weights4 = map(as_heads, (q, k, v, dout, weights))
     dscores = _product(dout4, transpose(v4))
-    dropout = drawing(options.dropout_rate, dropout_key, q.dtype)
+    dropout = dropout_arguments(options.dropout_rate, dropout_key, q.dtype)
     _differentiate(as_rows(weights), as_rows(dscores), dropout)
     dbias = () if bias is None else (of_bias(dscores, bias, q),)
     dscores *= q.dtype.type(scale_of(q.shape[-1], options.scale))

@@ -1,5 +1,8 @@
-"""The losses and their gradients, which are written over the logits: each row is read from memory
-once.
+"""The losses with their gradients: ``reference.cross_entropy`` and ``paired_cross_entropy``, also
+after a linear map.
+
+The gradient is written over the logits, the largest array of a step with a large vocabulary: each
+row is read from memory once, and no array of probabilities is made.
 """
 
 import math
@@ -9,8 +12,8 @@ import numpy as np
 from npformer.cpu.backend import kernel_of
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import linear
-from npformer.cpu.rows import add_row
-from npformer.cpu.scalar import exp_negative, largest, like
+from npformer.cpu.rows import add_row, largest
+from npformer.cpu.scalar import exp_negative, like
 from npformer.cpu.sums import BLOCK, block
 from npformer.kernels.shared import make_loss_kernels
 from npformer.reference.math.cross_entropy import is_counted

@@ -1,5 +1,7 @@
-"""Decoding one token at a time: cached keys and values are not copied, and one pass finds the k
-best entries.
+"""Decoding one token at a time: ``reference.cached_attention`` and ``log_softmax_top_k``.
+
+Keys and values are read where they lie in the cache, while the reference gathers them first. The k
+best entries are found in one pass, without sorting.
 """
 
 from functools import cache
@@ -19,8 +21,8 @@ from npformer.cpu.few_rows import (
     share_pieces,
 )
 from npformer.cpu.jit import address_of, inlined, kernel
-from npformer.cpu.rows import contiguous
-from npformer.cpu.scalar import exp_negative, largest, like
+from npformer.cpu.rows import contiguous, largest
+from npformer.cpu.scalar import exp_negative, like
 from npformer.reference.math.attention import scale_of
 from npformer.runtime.memory import empty
 
@@ -29,7 +31,7 @@ SHARED = 2**13  # the fewest products of numbers of queries and keys that thread
 ALL_KEPT = np.ones((1, 1), bool)
 
 
-class Attention(NamedTuple):
+class AttentionJob(NamedTuple):
     """The job of attention of some rows."""
 
     pieces: int
@@ -42,7 +44,7 @@ class Attention(NamedTuple):
     out: np.ndarray
 
 
-attention_at = record_at(Attention)
+attention_job_at = record_at(AttentionJob)
 
 
 class Cached(NamedTuple):
@@ -92,7 +94,7 @@ def attend_together(board, piece_of_attention, q, cached, n_heads, scale, out):
     """Attention of some rows, whose heads are shared with the helpers that are awake."""
     kv, at, keep_mask = cached
     pieces = min(PIECES, len(out) * n_heads)
-    job = Attention(pieces, n_heads, scale, q, kv, at, keep_mask, out)
+    job = AttentionJob(pieces, n_heads, scale, q, kv, at, keep_mask, out)
     share_pieces(board if out.size * at.shape[1] >= SHARED else 0, piece_of_attention, job)
 
 
@@ -101,7 +103,7 @@ def address_of_attention(dtype):
     """The address of ``compute(job, piece)``, which computes a piece of the heads of all rows."""
 
     def compute(address, piece):
-        job = attention_at(address)
+        job = attention_job_at(address)
         q = array_at(job.q, dtype)
         kv = array_at(job.kv, dtype)
         at = array_at(job.at, np.int64)

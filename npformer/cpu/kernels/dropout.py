@@ -1,10 +1,13 @@
-"""Dropout in one pass."""
+"""Dropout: ``reference.dropout`` and its backward pass, in one pass over the array.
+
+The random bits of a number are made while it is in a register; the reference makes arrays of them.
+"""
 
 import numpy as np
 
 from npformer import reference
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.draws import drawing, is_kept, is_kept_by_halves, mixed_high
+from npformer.cpu.draws import dropout_arguments, is_kept, is_kept_by_halves, mixed_high
 from npformer.cpu.jit import inlined
 from npformer.cpu.scalar import like
 from npformer.runtime.memory import empty
@@ -27,14 +30,14 @@ def dropped(x, dropout_rate, dropout_key):
     if dropout_rate == 0:
         return x
     y = empty(x.shape, x.dtype)
-    drop_row(x.reshape(-1), y.reshape(-1), 0, drawing(dropout_rate, dropout_key, x.dtype))
+    drop_row(x.reshape(-1), y.reshape(-1), 0, dropout_arguments(dropout_rate, dropout_key, x.dtype))
     return y
 
 
 @inlined
 def drop_row(x, y, first, dropout):
     """y = dropout(x) of one row, of whose numbers ``first`` is the position of the first in the
-    whole array; ``dropout`` is what ``drawing`` returns.
+    whole array; ``dropout`` is what ``dropout_arguments`` returns.
     """
     draw, kept_scale = dropout
     n = len(y)

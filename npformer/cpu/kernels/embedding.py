@@ -1,11 +1,13 @@
-"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the
-order of the ids.
+"""From token ids to vectors: ``reference.embedding``, ``embed_tokens`` and their backward passes.
+
+Scale, position and dropout are applied to a row of the table while it is copied. The backward pass
+adds up rows in the order of the ids, as NumPy's ``add.at`` does, several times as fast.
 """
 
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of
-from npformer.cpu.draws import drawing, is_kept
+from npformer.cpu.draws import dropout_arguments, is_kept
 from npformer.cpu.jit import kernel
 from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import like
@@ -31,7 +33,7 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
     x = empty((*ids.shape, D), table.dtype)
     positions = zeros((1, D), x.dtype) if positions is None else positions
     scale = x.dtype.type(embedding_scale(table.shape, scaled))
-    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    dropout = dropout_arguments(dropout_rate, dropout_key, x.dtype)
     _embed(ids.reshape(-1), table, positions, pad_id, scale, dropout, as_rows(x))
     return x
 
@@ -40,7 +42,7 @@ def embed_tokens(ids, table, positions, pad_id, dropout_rate, dropout_key, scale
 def embed_tokens_backward(dy, ids, table_shape, pad_id, dropout_rate, dropout_key, scaled):
     dtable = zeros(table_shape, dy.dtype)
     scale = dy.dtype.type(embedding_scale(table_shape, scaled))
-    dropout = drawing(dropout_rate, dropout_key, dy.dtype)
+    dropout = dropout_arguments(dropout_rate, dropout_key, dy.dtype)
     _embed_backward(as_rows(dy), ids.reshape(-1), pad_id, scale, dropout, dtable)
     return dtable
 

@@ -1,11 +1,17 @@
-"""A matrix product and everything that follows it, in one kernel."""
+"""A matrix product and everything that follows it, in one kernel: the operations of
+``reference/math/fused.py``, and their backward passes.
+
+Bias, activation, dropout and residual are applied to a row while it is in the cache, where separate
+operations would each read and write the whole array. No Python code runs in between, so threads
+with different rows do not wait for each other.
+"""
 
 import numpy as np
 
 from npformer import reference
 from npformer.arrays import as_rows
 from npformer.cpu.backend import kernel_of, original
-from npformer.cpu.draws import drawing
+from npformer.cpu.draws import dropout_arguments
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.activations import KINDS, Identity, activate, multiply_by_slope
 from npformer.cpu.kernels.dropout import drop_row
@@ -31,7 +37,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
     h = empty((*x.shape[:-1], width), x.dtype)
     y = empty((*x.shape[:-1], width // INPUTS[activation]), x.dtype)
     kind = KINDS[activation]
-    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    dropout = dropout_arguments(dropout_rate, dropout_key, x.dtype)
     x_rows, h_rows, y_rows = map(as_rows, (x, h, y))
     if n_kernel_threads():  # then the threads share the product
         map_rows(x_rows, weight, NOTHING[x.dtype], h_rows)
@@ -45,7 +51,7 @@ def linear_activation_dropout(x, weight, bias, activation, dropout_rate, dropout
 def linear_activation_dropout_backward(
     dy, x, weight, bias, h, activation, dropout_rate, dropout_key
 ):
-    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    dropout = dropout_arguments(dropout_rate, dropout_key, x.dtype)
     return _gradients(dy, x, weight, bias, h, KINDS[activation], dropout)
 
 
@@ -54,7 +60,7 @@ def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key
     width = weight.shape[1]
     bias = np.zeros(width, x.dtype) if bias is None else bias
     y = empty((*x.shape[:-1], width), x.dtype)
-    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    dropout = dropout_arguments(dropout_rate, dropout_key, x.dtype)
     x_rows, y_rows, residual_rows = map(as_rows, (x, y, residual))
     if n_kernel_threads():  # then the threads share the product
         map_rows(x_rows, weight, NOTHING[x.dtype], y_rows)
@@ -66,7 +72,7 @@ def linear_dropout_residual(x, weight, bias, residual, dropout_rate, dropout_key
 
 @kernel_of(reference.linear_dropout_residual_backward, as_it_lies="weight")
 def linear_dropout_residual_backward(dy, x, weight, bias, dropout_rate, dropout_key):
-    dropout = drawing(dropout_rate, dropout_key, x.dtype)
+    dropout = dropout_arguments(dropout_rate, dropout_key, x.dtype)
     return *_gradients(dy, x, weight, bias, None, Identity(), dropout), original(dy)
 
 
