@@ -3,6 +3,20 @@
 An operation that has no kernel is the reference's own. Each file of the folder ``kernels``
 registers those it defines in ``ops``, the backend; ``npformer.cpu.softmax`` is
 ``npformer.cpu.ops.softmax``.
+
+An order to read the files in:
+
+1. ``kernels/softmax.py`` is a kernel as most of them are: a row stays in the cache for all passes.
+   ``backend.py`` says which arrays a kernel takes, and how others are converted.
+2. Loops are made of ``scalar.py`` (functions of one number), ``rows.py``, ``sums.py`` (in blocks,
+   which round little), ``draws.py`` (random bits of dropout) and ``blas.py`` (matrix products).
+3. ``kernels/fused.py``: a matrix product, and all that follows it while a row is in the cache.
+4. ``attention_tiles``: attention, by the products of ``padded.py``, whose innermost loop is a tile
+   of sums in vector registers: ``register_tile.py``, with the instructions of ``llvm.py``.
+5. Decoding: ``few_rows``, products of a few rows that threads share; ``maps.py`` and ``stack.py``,
+   the arrays of layers; ``kernels/stack_step.py``, a step through all layers as one kernel.
+6. How a function becomes machine code: ``jit.py`` (the flags), ``compiling.py`` (one process for
+   all), ``kernel_cache.py`` (on disk) and ``ahead.py`` (before a training begins).
 """
 
 import os

@@ -1,5 +1,8 @@
-"""Activations and their derivatives: of rows for the other kernels, and of whole arrays as
-operations.
+"""Activations and their derivatives: ``relu``, ``gelu``, ``gelu_erf``, ``silu`` and their backward
+passes as operations, and of a row, also ``swiglu``, for the kernels of ``fused`` and of decoding.
+
+Each is one loop of vector instructions, without the arrays between the steps of a formula. A kernel
+is compiled for each activation that is used: a branch in the loop would take its vectors away.
 """
 
 import math

@@ -1,4 +1,8 @@
-"""Convolution by the matrix products of BLAS."""
+"""Convolution: ``reference.conv1d`` and its backward pass, each tap as a matrix product of BLAS.
+
+The products are added to the result in place, where the reference adds arrays.
+``npformer/kernels/shared.py`` has the loop over the taps, which the GPU shares.
+"""
 
 import numpy as np
 

@@ -1,5 +1,7 @@
-"""The GRU: one kernel for a whole sequence, with a matrix product and a fused cell for each
-step.
+"""The GRU: ``reference.gru`` and its backward pass, one kernel for a whole sequence.
+
+Each step is a matrix product and a loop that computes the gates and the new state of a number at
+once: no Python code runs, and no array is made, between two steps.
 """
 
 import numpy as np

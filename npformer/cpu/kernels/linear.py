@@ -1,4 +1,9 @@
-"""The linear map: products of two-dimensional matrices, written to recycled memory."""
+"""The linear map: ``reference.linear`` and its backward pass, and the parts of a product for other
+kernels.
+
+The products are those of two-dimensional matrices, which BLAS computes fastest, written to memory
+that was used before. They are divided among threads by rows; a few rows are for ``cpu/few_rows``.
+"""
 
 import numpy as np
 

@@ -1,5 +1,8 @@
-"""Layer normalisation and root-mean-square normalisation, one row at a time: it stays in the cache
-for all passes.
+"""Layer normalisation and normalisation by the root mean square: ``reference.layer_norm``,
+``rms_norm`` and their backward passes.
+
+One row is computed after the other, so that it stays in the cache for all passes; the reference
+goes through memory for each step of the formula.
 """
 
 import numpy as np

@@ -1,5 +1,8 @@
-"""Attention in tiles: of heads, and on packed projections, whose heads are views of them.
-``cpu/attention_tiles`` has the loops.
+"""Attention in tiles: ``reference.flash_attention`` of heads, ``self_attention`` and
+``cross_attention`` on packed projections, whose heads are views of them, and all backward passes.
+
+``cpu/attention_tiles`` has the loops, and says why they are fast. ``npformer/kernels/shared.py``
+makes the operations of them.
 """
 
 from npformer.cpu import attention_tiles

@@ -1,4 +1,4 @@
-"""What the recurrent cells share: which steps each row takes."""
+"""What the kernels of recurrent cells share: which steps each row takes."""
 
 import numpy as np
 

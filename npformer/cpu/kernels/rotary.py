@@ -1,5 +1,7 @@
-"""Rotary positions in one pass; cosines and sines are computed once for each position that is
-given.
+"""Rotary positions: ``reference.rotary`` and its backward pass, in one pass over the array.
+
+Cosines and sines are computed once for each position that is given, and kept for the next layers;
+the reference computes them for each call, and rotates with arrays in between.
 """
 
 from functools import lru_cache

@@ -1,5 +1,8 @@
-"""A step of decoding through all layers as one kernel: with calls from Python, it would take twice
-as long.
+"""A step of decoding through all layers as one kernel: what ``layers.decoder_layer`` or
+``layers.encoder_layer`` computes for one position of each row, one layer after another.
+
+With a call from Python for each operation, it would take twice as long. The weights are read by
+their addresses (``cpu/stack.py``), and threads share products and heads (``cpu/few_rows``).
 """
 
 from typing import NamedTuple

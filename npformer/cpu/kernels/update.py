@@ -1,4 +1,9 @@
-"""The parameter updates of the optimizers, in one pass over the flat arrays, by all threads."""
+"""The parameter updates of the optimizers: ``reference.sgd_update``, ``adam_update`` and
+``lion_update``, and the norm of a gradient.
+
+They are one pass over the flat arrays, which all threads share: the time is that of reading and
+writing memory. The reference makes an array at each step of a formula.
+"""
 
 import math
 
