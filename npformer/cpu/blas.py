@@ -11,10 +11,10 @@ from functools import cache
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.extending import intrinsic, lower_builtin, type_callable
+from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from npformer.cpu.jit import inlined
+from npformer.cpu.jit import compiled_once, inlined
 from npformer.cpu.scalar import like
 from npformer.runtime.blas_threads import linked_function
 
@@ -72,21 +72,6 @@ def multiply(blas, a, b, out, add):
     out[...] = out + a @ b if add else a @ b
 
 
-@type_callable(multiply)
-def _type_of_multiply(context):
-    """The layouts of the arrays are left open: the call is compiled once for all of them."""
-
-    def signature(blas, a, b, out, add):
-        return numba.void(blas, *(x.copy(layout="A") for x in (a, b, out)), numba.boolean)
-
-    return signature
-
-
-@lower_builtin(multiply, *[numba.types.Any] * 5)
-def _compile_multiply(context, builder, signature, arguments):
-    return context.compile_internal(builder, _call_blas, signature, arguments)
-
-
 def _call_blas(blas, a, b, out, add):
     m, k = a.shape
     n = b.shape[1]
@@ -101,6 +86,14 @@ def _call_blas(blas, a, b, out, add):
         gemm_wide(address, *arguments)
     else:
         gemm_narrow(address, *arguments)
+
+
+def _type_of_multiply(blas, a, b, out, add):
+    """The layouts of the arrays are left open: the call is compiled once for all of them."""
+    return numba.void(blas, *(x.copy(layout="A") for x in (a, b, out)), numba.boolean)
+
+
+compiled_once(multiply, _call_blas, _type_of_multiply)
 
 
 @inlined

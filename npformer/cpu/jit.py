@@ -1,9 +1,10 @@
 """How a function becomes a kernel, or a part of kernels. All flags for numba are set here."""
 
+import inspect
 from functools import partial
 
 import numba
-from numba.extending import overload
+from numba.extending import lower_builtin, overload, type_callable
 
 from npformer.cpu.compiling import OnlyAsPart, compile_or_load
 from npformer.cpu.kernel_cache import keep_on_disk
@@ -88,6 +89,24 @@ def exact(function):
     Only a·b + c may be rounded once instead of twice.
     """
     return kernel(function, forceinline=True, fastmath={"contract"})
+
+
+def compiled_once(function, compiled, type_of_call):
+    """Let kernels call ``compiled`` where they name ``function``: a kernel has one copy of it for
+    all calls, which is not inlined.
+
+    ``type_of_call`` returns its signature, given the types of the arguments.
+    """
+
+    @type_callable(function)
+    def type_of(context):
+        return type_of_call
+
+    n_arguments = len(inspect.signature(function).parameters)
+
+    @lower_builtin(function, *[numba.types.Any] * n_arguments)
+    def compile_call(context, builder, signature, arguments):
+        return context.compile_internal(builder, compiled, signature, arguments)
 
 
 def address_of(function, signature):

@@ -9,8 +9,8 @@ products before it is added to others, so it rounds little.
 import math
 
 import numba
-from numba.extending import lower_builtin, type_callable
 
+from npformer.cpu.jit import compiled_once
 from npformer.cpu.llvm import BITS
 from npformer.cpu.register_tile import register_tile_of
 from npformer.runtime.memory import LINE, empty_parts
@@ -86,25 +86,13 @@ def _loop(name, is_transposed):
     return multiply
 
 
-def _compile_once(function, compiled):
-    """Let kernels call ``compiled`` where they name ``function``.
-
-    A kernel has one copy of it for all calls. It need not be inlined: it cannot round differently.
-    """
-
-    @type_callable(function)
-    def type_of(context):
-        three = numba.types.UniTuple(numba.int64, 3)
-
-        def signature(a, b, out, sizes, scale, add):
-            return numba.void(a, b, out, three, b.dtype, numba.boolean)
-
-        return signature
-
-    @lower_builtin(function, *[numba.types.Any] * 6)
-    def compile_call(context, builder, signature, arguments):
-        return context.compile_internal(builder, compiled, signature, arguments)
+def _type_of_multiply(a, b, out, sizes, scale, add):
+    three = numba.types.UniTuple(numba.int64, 3)
+    return numba.void(a, b, out, three, b.dtype, numba.boolean)
 
 
-_compile_once(multiply_padded, _loop("multiply_padded", is_transposed=False))
-_compile_once(multiply_columns, _loop("multiply_columns", is_transposed=True))
+# They need not be inlined: they cannot round differently.
+_by_rows = _loop("multiply_padded", is_transposed=False)
+_by_columns = _loop("multiply_columns", is_transposed=True)
+compiled_once(multiply_padded, _by_rows, _type_of_multiply)
+compiled_once(multiply_columns, _by_columns, _type_of_multiply)
