@@ -77,7 +77,8 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
     """
     # Each record is unpacked once: numba counts the references to an array, and each use of a field
     # and each call that gets the array updates the count. So the products of a pair of tiles, which
-    # need nearly all of these, stand in the loop.
+    # need nearly all of these, stand in the loop: in a function of their own, 10 words in heads of
+    # width 16 took 1.12 times as long.
     q, k, v, out = heads
     dq, dk, dv, dout = dheads
     peak, total = saved
@@ -138,18 +139,27 @@ def _attend_backward(heads, dheads, saved, dbias, room, options, part):
                     multiply_columns(dropped, dout_tile, dv_tile, (n, Kv, m), one, True)
                     multiply_columns(dscores, q_tile, dk_tile, (n, K, m), scale, True)
                     multiply_padded(dscores, k_tile, dq_tile, (m, K, n), scale, True)
-            finite &= _write_gradient(dk_tile, dk[b, g, s : s + n_keys])
-            finite &= _write_gradient(dv_tile, dv[b, g, s : s + n_keys])
+            finite &= _write_keys(dk_tile, dk[b, g, s : s + n_keys])
+            finite &= _write_keys(dv_tile, dv[b, g, s : s + n_keys])
         for i in range(n_shared):
-            dq_head = dq[b, g * n_shared + i]
-            copy_rows(dq_rows[i], dq_head)
-            for t in range(0, T, QUERIES):
-                finite &= edges_are_finite(dq_head[t : t + QUERIES])
+            finite &= _write_queries(dq_rows[i], dq[b, g * n_shared + i])
     return finite
 
 
 @inlined
-def _write_gradient(dx_tile, dx):
+def _write_queries(dq_rows, dq):
+    """Write the gradient of the queries of a head. Returns whether it is finite, by the edges of
+    each tile.
+    """
+    finite = True
+    copy_rows(dq_rows, dq)
+    for t in range(0, len(dq), QUERIES):
+        finite &= edges_are_finite(dq[t : t + QUERIES])
+    return finite
+
+
+@inlined
+def _write_keys(dx_tile, dx):
     """Write the gradient of a tile of keys or values. Returns whether it is finite.
 
     Its edges tell: each pair of tiles that was not skipped has added products to its first row and
