@@ -13,8 +13,8 @@ An order to read the files in:
 3. ``kernels/fused.py``: a matrix product, and all that follows it while a row is in the cache.
 4. ``attention_tiles``: attention, by the products of ``padded.py``, whose innermost loop is a tile
    of sums in vector registers: ``register_tile.py``, with the instructions of ``llvm.py``.
-5. Decoding: ``few_rows``, products of a few rows that threads share; ``maps.py`` and ``stack.py``,
-   the arrays of layers; ``kernels/stack_step.py``, a step through all layers as one kernel.
+5. Decoding: ``few_rows``, products of a few rows that threads share; ``linear_maps.py`` and
+   ``stack.py``, the arrays of layers; ``kernels/stack_step.py``, all layers as one kernel.
 6. How a function becomes machine code: ``jit.py`` (the flags), ``compiling.py`` (one process for
    all), ``kernel_cache.py`` (on disk) and ``ahead.py`` (before a training begins).
 """

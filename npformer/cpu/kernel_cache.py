@@ -25,6 +25,7 @@ from npformer.files.paths import replace_file
 
 FOLDER = Path(__file__).parent  # with its folder of kernels
 ON_THE_HOST = {"backend", "compiling", "kernel_cache"}  # files of this folder that no kernel calls
+# Imports are searched for: to parse all files would take tenths of a second at each start.
 IMPORT = re.compile(r"^from npformer\.cpu(?:\.([\w.]+) import| import (\w+))", re.MULTILINE)
 # What else a file imports: of this, numba compiles the constants into its kernels.
 IMPORT_OF_OTHERS = re.compile(

@@ -13,7 +13,7 @@ import numpy as np
 from npformer import tree
 from npformer.cpu.backend import ALIGNED, C_CONTIGUOUS, WRITEABLE
 from npformer.cpu.few_rows import Matrix, panels_of, record_at
-from npformer.cpu.maps import NOTHING, Map, map_of
+from npformer.cpu.linear_maps import NOTHING, LinearMap, linear_map_of
 from npformer.quantized import Quantized
 from npformer.reference.math.activations import INPUTS
 
@@ -26,8 +26,8 @@ class Sublayer(NamedTuple):
     """The arrays of a sublayer: two linear maps, and the normalisation before or after it."""
 
     kind: int
-    first: Map
-    last: Map
+    first: LinearMap
+    last: LinearMap
     gain: np.ndarray
     bias: np.ndarray
 
@@ -87,12 +87,12 @@ def _sublayers_of(arrays, settings, has_memory, form):
         """With a first map to ``n_first`` numbers, and a last one of ``n_last``."""
         norm_bias = NOTHING[form.dtype]
         if settings.norm_type == "layer_norm":
-            norm_bias = _suited(arrays.get(f"{name}_norm.bias"), (D,), form.dtype)
+            norm_bias = _addressable(arrays.get(f"{name}_norm.bias"), (D,), form.dtype)
         return Sublayer(
             kind=kind,
-            first=_map_of(arrays, f"{name}.{first}", (D, n_first), form),
-            last=_map_of(arrays, f"{name}.out", (n_last, D), form),
-            gain=_suited(arrays.get(f"{name}_norm.gain"), (D,), form.dtype),
+            first=_linear_map_at(arrays, f"{name}.{first}", (D, n_first), form),
+            last=_linear_map_at(arrays, f"{name}.out", (n_last, D), form),
+            gain=_addressable(arrays.get(f"{name}_norm.gain"), (D,), form.dtype),
             bias=norm_bias,
         )
 
@@ -103,23 +103,23 @@ def _sublayers_of(arrays, settings, has_memory, form):
     return [*sublayers, sublayer(FEED_FORWARD, "feed_forward", "hidden", n_hidden, form.d_ff)]
 
 
-def _map_of(arrays, path, shape, form):
+def _linear_map_at(arrays, path, shape, form):
     """The linear map whose parameters have this path, with a weight of this shape."""
     weight = arrays.get(f"{path}.weight")
     n_in, n_out = shape
     bias = NOTHING[form.dtype]
     if f"{path}.bias" in arrays:
-        bias = _suited(arrays[f"{path}.bias"], (n_out,), form.dtype)
+        bias = _addressable(arrays[f"{path}.bias"], (n_out,), form.dtype)
     if not form.is_quantized:
-        return map_of(form.dtype, _suited(weight, shape, form.dtype), bias)
+        return linear_map_of(form.dtype, _addressable(weight, shape, form.dtype), bias)
     if not isinstance(weight, Quantized):
         raise NotSuited
-    values = _suited(weight.values.T, (n_out, n_in), np.int8)
-    scale = _suited(weight.scale[0], (n_out,), form.dtype)
-    return map_of(form.dtype, values, bias, scale=scale)
+    values = _addressable(weight.values.T, (n_out, n_in), np.int8)
+    scale = _addressable(weight.scale[0], (n_out,), form.dtype)
+    return linear_map_of(form.dtype, values, bias, scale=scale)
 
 
-def _suited(x, shape, dtype):
+def _addressable(x, shape, dtype):
     """An array whose address the kernel may get; ``NotSuited`` if it is another one, or None."""
     if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
         raise NotSuited

@@ -156,7 +156,11 @@ class HeadAttention(Protocol):
 
 
 def make_flash_kernels(kernel_of, empty, module: HeadAttention, without=""):
-    """Make the kernels of ``flash_attention``, whose arguments have any number of leading axes."""
+    """Make the kernels of ``flash_attention``, whose arguments have any number of leading axes.
+
+    The output and the gradients are C-contiguous, head by head, so ``merge_heads`` copies them. The
+    packed kernels below write heads side by side: nothing is copied there.
+    """
     flash_kernel_of = partial(kernel_of, without=without, knows=module.KNOWN)
 
     @flash_kernel_of(reference.flash_attention, as_it_lies="q k v")

@@ -20,7 +20,7 @@ from npformer.cpu.few_rows.dots import multiply_transposed
 from npformer.cpu.few_rows.panels import (
     COLUMNS,
     columns_in_panels,
-    multiply_columns,
+    multiply_tiles,
     rows_in_panels,
 )
 from npformer.runtime import preemptions
@@ -97,7 +97,7 @@ def test_only_the_columns_that_were_asked_for_are_written(m, dtype, form):
     last = 100 + COLUMNS + 13
     if form == "rows":
         columns = b
-        multiply_columns(rows_in_panels(a), b, out, first, last)
+        multiply_tiles(rows_in_panels(a), b, out, first, last)
     elif form == "columns":
         columns = b
         multiply_transposed(a, b.T, out, first, last)

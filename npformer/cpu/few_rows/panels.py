@@ -54,7 +54,7 @@ def _copy_rows(a, first, height, panel):
 
 
 @inlined
-def multiply_columns(rows, b, out, first, last):
+def multiply_tiles(rows, b, out, first, last):
     """out[:, first:last] = a b[:, first:last], for at least COLUMNS columns or none.
 
     ``rows`` has the rows of a in panels; the rows of b and of out are contiguous.
@@ -69,7 +69,7 @@ def multiply_columns(rows, b, out, first, last):
 
 @inlined
 def multiply_panels(rows, panels, out, depth, n, first, last):
-    """``multiply_columns`` for b (depth, n) in panels; first is a multiple of 64."""
+    """``multiply_tiles`` for b (depth, n) in panels; first is a multiple of 64."""
     columns = WIDTH * BITS // (8 * panels.itemsize)
     fetch_step = columns // len(rows)
     for start in range(first, last, columns):

@@ -31,8 +31,8 @@ from npformer.cpu.few_rows.panels import (
     COPIED,
     TILED,
     columns_in_panels,
-    multiply_columns,
     multiply_panels,
+    multiply_tiles,
     rows_in_panels,
 )
 from npformer.cpu.few_rows.records import PIECE_SIGNATURE, Matrix, array_at, record_at
@@ -200,7 +200,7 @@ def _address_of_piece(dtype, matrix_dtype):
             panels = array_at(job.panels, dtype)[0]
             multiply_panels(a, panels, out, depth, job.columns, first, last)
         elif job.way == TILES:
-            multiply_columns(a, b, out, first, last)
+            multiply_tiles(a, b, out, first, last)
         elif job.way == COLUMNS_BY_BLAS:
             blas = (job.blas, job.wide)
             multiply(blas, a[:, :depth], b[:, first:last], out[:, first:last], False)

@@ -51,7 +51,7 @@ class Cached(NamedTuple):
     """The keys and values that some rows attend to, as ``KeyValueCache`` has them, except for the
     mask, which has two axes.
 
-    Python passes them as a plain tuple, for the reason that ``Map`` gives.
+    Python passes them as a plain tuple, for the reason that ``LinearMap`` gives.
     """
 
     kv: np.ndarray

@@ -22,7 +22,7 @@ from npformer.cpu.kernels.linear import (
     multiply_by,
     multiply_by_transposed,
 )
-from npformer.cpu.maps import NOTHING
+from npformer.cpu.linear_maps import NOTHING
 from npformer.cpu.rows import add_row
 from npformer.cpu.scalar import like
 from npformer.reference.math.activations import INPUTS

@@ -13,7 +13,7 @@ from npformer.cpu.backend import kernel_of, ops, suited
 from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.few_rows import JIT, WORTH_IT, multiply_few_rows, panels_of, team_for
 from npformer.cpu.jit import inlined, kernel
-from npformer.cpu.maps import NOTHING, map_of
+from npformer.cpu.linear_maps import NOTHING, linear_map_of
 from npformer.cpu.rows import add_row
 from npformer.cpu.sums import add_rows
 from npformer.quantized import Quantized
@@ -54,13 +54,13 @@ def few_rows_linear(weight, bias, max_rows, n_steps):
     if isinstance(weight, Quantized):
         integers = np.ascontiguousarray(weight.values.T)
         scale = np.ascontiguousarray(weight.scale.ravel())
-        arrays = map_of(dtype, integers, bias, scale=scale)
+        arrays = linear_map_of(dtype, integers, bias, scale=scale)
     else:
         matrix = _as_matrix(_suited(weight))
         [panels] = panels_of([matrix], max_rows, n_steps)
         if not len(panels):
             return None
-        arrays = map_of(dtype, matrix, bias, panels=panels)
+        arrays = linear_map_of(dtype, matrix, bias, panels=panels)
 
     def apply(x):
         if x.dtype != dtype:
@@ -80,7 +80,7 @@ if JIT:
 def map_rows(x, weight, bias, y):
     """y = x W + b of rows, or x W if the bias is empty."""
     if n_kernel_threads() and weight.size >= WORTH_IT:
-        arrays = map_of(x.dtype, _as_matrix(weight), bias)
+        arrays = linear_map_of(x.dtype, _as_matrix(weight), bias)
         map_few_rows(team_for(x.dtype), x, tuple(arrays), y)
     else:
         by_rows(_map, (x, y), weight, bias)
@@ -138,7 +138,7 @@ def _weight_for_blas(weight):
     C-contiguous; whether it is the transpose).
 
     So a kernel is not compiled again for the other layout. It is a plain tuple for the reason that
-    ``Map`` gives.
+    ``LinearMap`` gives.
     """
     is_transposed = weight.flags.f_contiguous and not weight.flags.c_contiguous
     matrix = weight.T if is_transposed else np.ascontiguousarray(weight)
@@ -183,7 +183,7 @@ def multiply_by_transposed(dy, weight_for_blas, dx):
 
 @inlined
 def map_few_rows(team, x, arrays, y):
-    """``_map``, shared between the threads of a team, with the arrays of a ``Map``."""
+    """``_map``, shared between the threads of a team, with the arrays of a ``LinearMap``."""
     weight, panels, scale, bias = arrays
     multiply_few_rows(team, x, weight, panels, y)
     for i in range(len(y)):

@@ -13,7 +13,7 @@ from npformer.cpu.blas import BLAS, multiply
 from npformer.cpu.jit import inlined, kernel
 from npformer.cpu.kernels.linear import multiply_and_sum
 from npformer.cpu.kernels.recurrence import add_where, steps_of
-from npformer.cpu.maps import NOTHING
+from npformer.cpu.linear_maps import NOTHING
 from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.scalar import like, sigmoid, tanh
 from npformer.reference.math.recurrence import states_before

@@ -24,7 +24,7 @@ from npformer.cpu.kernels.decoding import (
 from npformer.cpu.kernels.linear import map_few_rows
 from npformer.cpu.kernels.normalisation import normalise_rows, scale_rows
 from npformer.cpu.kernels.rotary import turn_row, turns
-from npformer.cpu.maps import Map
+from npformer.cpu.linear_maps import LinearMap
 from npformer.cpu.rows import add_row, copy_row
 from npformer.cpu.stack import FEED_FORWARD, OWN, stack_of, sublayer_at, with_panels
 from npformer.operations.options import changed_fields
@@ -224,8 +224,8 @@ def _layer(team, x, table, any_weight, own, memory, rotation, step):
 
 @inlined
 def _map_at(matrices, any_weight, x):
-    """The ``Map`` whose arrays lie at these addresses, with the dtypes of a weight and of x."""
-    return Map(
+    """The linear map whose arrays lie at these addresses, with the dtypes of a weight and of x."""
+    return LinearMap(
         weight=array_at(matrices.weight, any_weight.dtype),
         panels=array_at(matrices.panels, x.dtype)[0],
         scale=array_at(matrices.scale, x.dtype)[0],

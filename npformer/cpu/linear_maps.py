@@ -10,7 +10,7 @@ from npformer.cpu.blas import BLAS
 NOTHING = {dtype: np.empty(0, dtype) for dtype in BLAS}
 
 
-class Map(NamedTuple):
+class LinearMap(NamedTuple):
     """The arrays of a linear map of a few rows. What there is not is empty.
 
     Python passes them as a plain tuple: numba takes microseconds to look at the type of a named
@@ -23,9 +23,9 @@ class Map(NamedTuple):
     bias: np.ndarray
 
 
-def map_of(dtype, weight, bias, panels=None, scale=None):
-    """A ``Map`` of rows of this dtype."""
+def linear_map_of(dtype, weight, bias, panels=None, scale=None):
+    """A ``LinearMap`` of rows of this dtype."""
     nothing = NOTHING[dtype]
     panels = nothing if panels is None else panels
     scale = nothing if scale is None else scale
-    return Map(weight, panels, scale, bias)
+    return LinearMap(weight, panels, scale, bias)
