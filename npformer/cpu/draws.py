@@ -1,15 +1,11 @@
-"""Which numbers dropout keeps: a hash of their positions, as in ``reference.dropout_keep``.
-
-The body of ``mix32`` is used only when the JIT is switched off, and shows what is computed.
-"""
+"""Which numbers dropout keeps: a hash of their positions, as in ``reference.dropout_keep``."""
 
 from functools import lru_cache
 
 import numba
 import numpy as np
-from numba.extending import lower_builtin, type_callable
 
-from npformer.cpu.jit import inlined
+from npformer.cpu.jit import inlined, lowered
 from npformer.reference.math.dropout import kept_scale, threshold
 from npformer.reference.math.random import key_words
 
@@ -36,12 +32,7 @@ def mix32(h):
     return np.uint32(h ^ (h >> LAST_SHIFT))
 
 
-@type_callable(mix32)
-def _type_of_mix32(context):
-    return lambda h: numba.uint32
-
-
-@lower_builtin(mix32, numba.types.Integer)
+@lowered(mix32, lambda h: numba.uint32)
 def _compile_mix32(context, builder, signature, arguments):
     """In integers of 32 bits: numba's have 64, which takes 1.4 times as long."""
     h = context.cast(builder, arguments[0], signature.args[0], numba.uint32)

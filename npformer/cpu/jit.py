@@ -1,6 +1,5 @@
 """How a function becomes a kernel, or a part of kernels. All flags for numba are set here."""
 
-import inspect
 from functools import partial
 
 import numba
@@ -91,20 +90,27 @@ def exact(function):
     return kernel(function, forceinline=True, fastmath={"contract"})
 
 
-def compiled_once(function, compiled, type_of_call):
-    """Let kernels call ``compiled`` where they name ``function``: a kernel has one copy of it for
-    all calls, which is not inlined.
+def lowered(function, type_of_call):
+    """Decorate what appends the instructions of a function to a kernel that calls it.
 
-    ``type_of_call`` returns its signature, given the types of the arguments.
+    ``type_of_call`` returns the type of the result, given those of the arguments. The function's
+    own body is used only when the JIT is switched off, and shows what is computed.
     """
 
     @type_callable(function)
     def type_of(context):
         return type_of_call
 
-    n_arguments = len(inspect.signature(function).parameters)
+    n_arguments = function.__code__.co_argcount
+    return lower_builtin(function, *[numba.types.Any] * n_arguments)
 
-    @lower_builtin(function, *[numba.types.Any] * n_arguments)
+
+def compiled_once(function, compiled, type_of_call):
+    """Let kernels call ``compiled`` where they name ``function``: a kernel has one copy of it for
+    all calls, which is not inlined.
+    """
+
+    @lowered(function, type_of_call)
     def compile_call(context, builder, signature, arguments):
         return context.compile_internal(builder, compiled, signature, arguments)
 

@@ -4,12 +4,10 @@ NumPy's ``out[:] = x`` would do in a kernel, too, but with it numba compiles the
 for seconds.
 """
 
-import numba
 import numpy as np
 from numba.core.imputils import impl_ret_borrowed
-from numba.extending import lower_builtin, type_callable
 
-from npformer.cpu.jit import inlined
+from npformer.cpu.jit import inlined, lowered
 from npformer.cpu.scalar import bits_of, compiled_as, of_bits
 
 LOWER_BITS = np.int32(2**31 - 1)
@@ -22,12 +20,7 @@ def contiguous(x):
     return x
 
 
-@type_callable(contiguous)
-def _type_of_contiguous(context):
-    return lambda x: x.copy(layout="C")
-
-
-@lower_builtin(contiguous, numba.types.Array)
+@lowered(contiguous, lambda x: x.copy(layout="C"))
 def _compile_contiguous(context, builder, signature, arguments):
     return impl_ret_borrowed(context, builder, signature.return_type, arguments[0])
 

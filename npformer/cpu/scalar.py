@@ -9,9 +9,9 @@ import math
 
 import numba
 import numpy as np
-from numba.extending import lower_builtin, overload, type_callable
+from numba.extending import overload
 
-from npformer.cpu.jit import PART, exact, inlined
+from npformer.cpu.jit import PART, exact, inlined, lowered
 
 # Numba computes with a Python number in float64. These constants are float32.
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
@@ -39,12 +39,7 @@ def like(x, number):
     return type(x)(number)
 
 
-@type_callable(like)
-def _type_of_like(context):
-    return lambda x, number: x
-
-
-@lower_builtin(like, numba.types.Float, numba.types.Number)
+@lowered(like, lambda x, number: x)
 def _compile_like(context, builder, signature, arguments):
     return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
 
@@ -59,22 +54,18 @@ def of_bits(n):
     return np.int32(n).view(np.float32)
 
 
-def _compile_as_cast(function, given, result):
+def _compile_as_cast(function, result):
     """Compile ``function`` as a cast of the bits: numba's ``view`` would be a function of its own,
     compiled alone.
     """
 
-    @type_callable(function)
-    def type_of(context):
-        return lambda x: result
-
-    @lower_builtin(function, given)
+    @lowered(function, lambda x: result)
     def compiled(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], context.get_value_type(result))
 
 
-_compile_as_cast(bits_of, numba.float32, numba.int32)
-_compile_as_cast(of_bits, numba.int32, numba.float32)
+_compile_as_cast(bits_of, numba.int32)
+_compile_as_cast(of_bits, numba.float32)
 
 
 def compiled_as(of_float32, of_float64):
