@@ -71,7 +71,7 @@ def _form_of(stack):
     projection = first.get("attention.qkv.weight")
     output = first.get("feed_forward.out.weight")
     for weight in (projection, output):
-        if not isinstance(weight, np.ndarray | Quantized) or weight.ndim != 2:
+        if not isinstance(weight, np.ndarray | Quantized):
             raise NotSuited
     if projection.dtype not in NOTHING:
         raise NotSuited

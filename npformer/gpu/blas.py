@@ -63,6 +63,9 @@ def multiply(a, b, out=None, add=False):
     right = _as_it_lies(a)
     dtype = a.dtype.name
     result: tuple = (out.data.ptr, DATA_TYPE[dtype], p)
+    compute_type = COMPUTE_TYPE[dtype]
+    if dtype == "float32" and _is_tf32.get():
+        compute_type = FAST_TF32
     scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
     if a.ndim == 2:
         name = "cublasGemmEx"
@@ -87,16 +90,11 @@ def multiply(a, b, out=None, add=False):
         ctypes.byref(scalar(add)),
         *result,
         *count,
-        _compute_type(dtype),
+        compute_type,
         DEFAULT_ALGORITHM,
     )
     _check(name, status)
     return out
-
-
-def _compute_type(dtype):
-    """The type in which cuBLAS computes with arrays of a dtype, of which this is the name."""
-    return FAST_TF32 if dtype == "float32" and _is_tf32.get() else COMPUTE_TYPE[dtype]
 
 
 class Matrices(NamedTuple):

@@ -5,6 +5,8 @@ A thread computes all heads of queries that share one of keys and values, as the
 gradients.
 """
 
+from itertools import chain, islice
+
 import numpy as np
 
 from npformer.cpu.attention_tiles.calls import all_heads, of_any_layout
@@ -57,16 +59,9 @@ def _room(q, v):
     key_shapes = [(K, n), (Kv, n), (n, K), (n, K), (n, Kv)]
     pair_shapes = [(m, n), (m, n), (2, n)]
     sum_shapes = [(Kv, TILE_ROWS), (TILE_ROWS, TILE_ROWS)]
-    matrices = with_room([*query_shapes, *key_shapes, *pair_shapes, *sum_shapes], q.dtype)
-    q_rows, dout_rows, dq_rows, row_sums, *others = matrices
-    k_columns, v_columns, k_tile, dk_tile, dv_tile, *others = others
-    scores, dweights, kept_and_slopes, columns, products = others
-    return (
-        (q_rows, dout_rows, dq_rows, row_sums),
-        (k_columns, v_columns, k_tile, dk_tile, dv_tile),
-        (scores, dweights, kept_and_slopes),
-        (columns, products),
-    )
+    groups = (query_shapes, key_shapes, pair_shapes, sum_shapes)
+    matrices = iter(with_room(chain(*groups), q.dtype))
+    return tuple(tuple(islice(matrices, len(group))) for group in groups)
 
 
 @of_any_layout

@@ -33,18 +33,15 @@ def _loss_and_gradient(logits, bias, targets, options, may_overwrite):
     counted = is_counted(ids, ignore_id=options.ignore_id)
     V = logits.shape[-1]
     smoothing = number(options.label_smoothing)
+    # The mean over n tokens, or Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] / 2n.
+    n_predictions = 1 if options.consistency is None else 2
+    share = 1 / (n_predictions * options.n_tokens)
+    rows = dlogits.reshape(n_predictions, len(ids), V)
+    arguments = (bias, ids, counted, number(share * options.loss_scale), smoothing)
     if options.consistency is None:
-        share = 1 / options.n_tokens
-        scaled_share = number(share * options.loss_scale)
-        rows = dlogits.reshape(len(ids), V)
-        total = _differentiate(rows, bias, ids, counted, scaled_share, smoothing)
+        total = _differentiate(rows[0], *arguments)
     else:
-        # Σ [ce(p) + ce(p') + α/2 (KL(p‖p') + KL(p'‖p))] / 2n
-        share = 1 / (2 * options.n_tokens)
-        scaled_share = number(share * options.loss_scale)
-        half_alpha = number(options.consistency / 2)
-        rows = dlogits.reshape(2, len(ids), V)
-        total = _differentiate_pairs(rows, bias, ids, counted, scaled_share, smoothing, half_alpha)
+        total = _differentiate_pairs(rows, *arguments, number(options.consistency / 2))
     return number(total * share), dlogits
 
 

@@ -210,14 +210,16 @@ def _layer(team, x, table, any_weight, own, memory, rotation, step):
         if sublayer.kind == OWN:
             _cache_newest(inner, x.shape[1], rotation, own, step)
         if sublayer.kind == FEED_FORWARD:
-            _activate(step.activation, inner, between)
+            for b in range(len(x)):
+                activate(step.activation, inner[b], between[b])
         else:
             cached = own if sublayer.kind == OWN else memory
             attend_together(
                 board, step.piece_of_attention, inner, cached, step.n_heads, step.scale, between
             )
         map_few_rows(team, between, last, y)
-        _add(y, x)
+        for b in range(len(x)):
+            add_row(y[b], x[b])
         if not step.is_pre:
             _normalise(x, gain, bias, step, x)
 
@@ -262,16 +264,3 @@ def _cache_newest(packed, d_model, rotation, own, step):
         turn_row(packed[b], cos[b], sin[b], n_turned, step.is_halves, packed[b])
     for b in range(len(packed)):
         copy_row(packed[b, d_model:], own.kv[own.at[b, -1]])
-
-
-@inlined
-def _activate(activation, x, y):
-    for b in range(len(x)):
-        activate(activation, x[b], y[b])
-
-
-@inlined
-def _add(y, x):
-    """x += y, row by row."""
-    for b in range(len(x)):
-        add_row(y[b], x[b])

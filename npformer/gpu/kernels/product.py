@@ -8,8 +8,13 @@ from npformer.gpu.launch import element_kernel, with_steps
 
 @kernel_of(reference.product, as_it_lies="a b")
 def product(a, b):
-    out = mended_product(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]))
+    out = mended_product(matrices_of(a), matrices_of(b))
     return out.reshape(*a.shape[:-1], b.shape[-1])
+
+
+def matrices_of(x):
+    """(..., n, m) as (N, n, m)."""
+    return x.reshape(-1, *x.shape[-2:])
 
 
 def mended_product(a, b):
