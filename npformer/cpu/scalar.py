@@ -1,8 +1,8 @@
 """Functions of one number that kernels call in their loops; LLVM turns them into vector
 instructions.
 
-The bodies of ``like`` and of the functions with ``compiled_as`` are used only when the JIT is
-switched off, and show what is computed.
+The bodies of the functions with ``compiled_as`` are used only when the JIT is switched off, and
+show what is computed, as those of ``jit.lowered``.
 """
 
 import math
