@@ -20,6 +20,9 @@ from npformer.reference.math.activations import INPUTS
 SUITED = C_CONTIGUOUS | ALIGNED | WRITEABLE
 # The kinds of sublayers: attention to the own cache, attention to a memory, and the third.
 OWN, MEMORY, FEED_FORWARD = range(3)
+# The weights that tell the form of a layer, by their paths in it.
+PROJECTION = "attention.qkv.weight"
+OUTPUT = "feed_forward.out.weight"
 
 
 class Sublayer(NamedTuple):
@@ -67,12 +70,10 @@ def stack_of(layers, settings, has_memory):
 
 def _form_of(stack):
     """The form of the first layer, which all others have to have."""
-    first = stack[0] if stack else {}
-    projection = first.get("attention.qkv.weight")
-    output = first.get("feed_forward.out.weight")
-    for weight in (projection, output):
-        if not isinstance(weight, np.ndarray | Quantized):
-            raise NotSuited
+    if not stack or not {PROJECTION, OUTPUT} <= stack[0].keys():
+        raise NotSuited
+    projection = stack[0][PROJECTION]
+    output = stack[0][OUTPUT]
     if projection.dtype not in NOTHING:
         raise NotSuited
     is_quantized = isinstance(projection, Quantized)
