@@ -15,7 +15,6 @@ class Gpu(Host):
 
     precisions = get_args(PrecisionName)
     asynchronous = True
-    tf32 = staticmethod(tf32)
 
     def asarray(self, x):
         """``x`` as an array on the GPU."""
@@ -32,6 +31,10 @@ class Gpu(Host):
         stream = cupy.cuda.get_current_stream()
         if not stream.is_capturing():
             stream.synchronize()
+
+    def tf32(self):
+        """``npformer.gpu.blas.tf32``."""
+        return tf32()
 
     def n_parts(self):
         """One: it uses the whole GPU."""
