@@ -54,6 +54,7 @@ class Case:
 class WithAnswer:
     """What a task is given with its answer, or makes of it; a part takes it from its page."""
 
+    # This is no dataclass, so that a part, which has these as properties, need not be given them.
     answer: Callable
     answer_source: str  # its text
     arguments: dict[str, str]  # the description of each, by name
