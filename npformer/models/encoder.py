@@ -13,7 +13,7 @@ from npformer.errors import UserError
 from npformer.layers.normalisation import normalise
 from npformer.layers.projection import linear
 from npformer.models.encoder_settings import EncoderSettings
-from npformer.models.gradients import Gradients
+from npformer.models.gradients import Gradients, MaybeGrads
 from npformer.models.pooling import mapped, n_poolings, pooled
 from npformer.operations.options import names_checked
 
@@ -186,7 +186,7 @@ class Encoder(EncoderSettings):
         backend: AnyBackend = "auto",
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
-    ) -> tuple[Any, dict | None, Any]:
+    ) -> tuple[Any, MaybeGrads, Any]:
         """Return the loss (cross-entropy, or mean square), its gradient, and the number of targets.
 
         Parameters

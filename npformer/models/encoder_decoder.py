@@ -8,7 +8,7 @@ from npformer.backends import AnyBackend
 from npformer.checks import check_int, check_two_axes, warn
 from npformer.errors import UserError
 from npformer.models.batch import filled_up
-from npformer.models.gradients import Gradients
+from npformer.models.gradients import Gradients, MaybeGrads
 from npformer.models.losses import CrossEntropy, RDrop, twice
 from npformer.models.model import Model
 from npformer.operations.options import check_option
@@ -178,7 +178,7 @@ class EncoderDecoder(Model):
         backend: AnyBackend = "auto",
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
-    ) -> tuple[Any, dict | None, Any]:
+    ) -> tuple[Any, MaybeGrads, Any]:
         """Return the mean cross-entropy per token, its gradient, and the number of tokens.
 
         Parameters

@@ -1,10 +1,16 @@
 """The gradients of a model, which its backward pass computes from the last layer to the first."""
 
+from typing import Any
+
 import numpy as np
 
 from npformer import tree
 from npformer.errors import UserError
 from npformer.quantized import check_trainable
+
+# What ``loss_and_grad`` returns: None with ``ready``, or without ``with_grad``. It is not ``dict |
+# None``: a loop by hand, which uses neither, would have to tell mypy that it is a dict.
+MaybeGrads = dict | Any
 
 
 class Gradients:

@@ -11,7 +11,7 @@ from npformer.decoding.prompts import Prompts
 from npformer.decoding.text import LanguageDecoder
 from npformer.errors import UserError
 from npformer.models.batch import filled_up
-from npformer.models.gradients import Gradients
+from npformer.models.gradients import Gradients, MaybeGrads
 from npformer.models.losses import CrossEntropy
 from npformer.models.stack import OneStack
 from npformer.models.transformer_settings import Positions
@@ -86,7 +86,7 @@ class LanguageModel(OneStack):
         backend: AnyBackend = "auto",
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
-    ) -> tuple[Any, dict | None, Any]:
+    ) -> tuple[Any, MaybeGrads, Any]:
         """Return the mean cross-entropy per token, its gradient, and the number of tokens.
 
         Parameters

@@ -9,7 +9,7 @@ from npformer.arrays import Array, beside, digest, on_host
 from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_paths
 from npformer.errors import UserError
-from npformer.models.gradients import Gradients
+from npformer.models.gradients import Gradients, MaybeGrads
 from npformer.models.initialization import Initializer, ShapesOnly
 from npformer.models.model import Model
 from npformer.operations.options import check_fields, check_option, names_checked
@@ -155,7 +155,7 @@ class LowRank:
         with_grad: bool = True,
         ready: Callable[[str, dict], object] | None = None,
         **options: Any,
-    ) -> tuple[Any, dict | None, Any]:
+    ) -> tuple[Any, MaybeGrads, Any]:
         """Return the loss, the gradient of the adapters, and the number of targets.
 
         The options are the model's.

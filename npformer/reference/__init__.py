@@ -9,104 +9,120 @@ math alone; those of this module check their arguments first.
 from npformer.operations.backend import Backend
 from npformer.operations.formula import operation_of
 from npformer.reference.math.activations import (
-    gelu,
-    gelu_backward,
-    gelu_erf,
-    gelu_erf_backward,
-    relu,
-    relu_backward,
-    sigmoid,
-    sigmoid_backward,
-    silu,
-    silu_backward,
-    swiglu,
-    swiglu_backward,
-    tanh,
-    tanh_backward,
+    gelu as gelu,
+    gelu_backward as gelu_backward,
+    gelu_erf as gelu_erf,
+    gelu_erf_backward as gelu_erf_backward,
+    relu as relu,
+    relu_backward as relu_backward,
+    sigmoid as sigmoid,
+    sigmoid_backward as sigmoid_backward,
+    silu as silu,
+    silu_backward as silu_backward,
+    swiglu as swiglu,
+    swiglu_backward as swiglu_backward,
+    tanh as tanh,
+    tanh_backward as tanh_backward,
 )
-from npformer.reference.math.attention import attention, attention_backward
-from npformer.reference.math.convolution import conv1d, conv1d_backward
-from npformer.reference.math.cross_entropy import cross_entropy, linear_cross_entropy
-from npformer.reference.math.decoding import cached_attention, log_softmax_top_k
-from npformer.reference.math.dropout import dropout, dropout_backward
+from npformer.reference.math.attention import (
+    attention as attention,
+    attention_backward as attention_backward,
+)
+from npformer.reference.math.convolution import conv1d as conv1d, conv1d_backward as conv1d_backward
+from npformer.reference.math.cross_entropy import (
+    cross_entropy as cross_entropy,
+    linear_cross_entropy as linear_cross_entropy,
+)
+from npformer.reference.math.decoding import (
+    cached_attention as cached_attention,
+    log_softmax_top_k as log_softmax_top_k,
+)
+from npformer.reference.math.dropout import dropout as dropout, dropout_backward as dropout_backward
 from npformer.reference.math.embedding import (
-    embed_tokens,
-    embed_tokens_backward,
-    embedding,
-    embedding_backward,
+    embed_tokens as embed_tokens,
+    embed_tokens_backward as embed_tokens_backward,
+    embedding as embedding,
+    embedding_backward as embedding_backward,
 )
-from npformer.reference.math.flash_attention import flash_attention, flash_attention_backward
+from npformer.reference.math.flash_attention import (
+    flash_attention as flash_attention,
+    flash_attention_backward as flash_attention_backward,
+)
 from npformer.reference.math.fused import (
-    linear_activation_dropout,
-    linear_activation_dropout_backward,
-    linear_dropout_residual,
-    linear_dropout_residual_backward,
+    linear_activation_dropout as linear_activation_dropout,
+    linear_activation_dropout_backward as linear_activation_dropout_backward,
+    linear_dropout_residual as linear_dropout_residual,
+    linear_dropout_residual_backward as linear_dropout_residual_backward,
 )
-from npformer.reference.math.gru import gru, gru_backward
-from npformer.reference.math.linear import linear, linear_backward
-from npformer.reference.math.lstm import lstm, lstm_backward
+from npformer.reference.math.gru import gru as gru, gru_backward as gru_backward
+from npformer.reference.math.linear import linear as linear, linear_backward as linear_backward
+from npformer.reference.math.lstm import lstm as lstm, lstm_backward as lstm_backward
 from npformer.reference.math.masks import (
-    causal_mask,
-    from_additive,
-    padding_mask,
-    to_additive,
+    causal_mask as causal_mask,
+    from_additive as from_additive,
+    padding_mask as padding_mask,
+    to_additive as to_additive,
 )
 from npformer.reference.math.normalisation import (
-    layer_norm,
-    layer_norm_backward,
-    rms_norm,
-    rms_norm_backward,
+    layer_norm as layer_norm,
+    layer_norm_backward as layer_norm_backward,
+    rms_norm as rms_norm,
+    rms_norm_backward as rms_norm_backward,
 )
 from npformer.reference.math.packed_attention import (
-    cross_attention,
-    cross_attention_backward,
-    merge_heads,
-    self_attention,
-    self_attention_backward,
-    split_heads,
+    cross_attention as cross_attention,
+    cross_attention_backward as cross_attention_backward,
+    merge_heads as merge_heads,
+    self_attention as self_attention,
+    self_attention_backward as self_attention_backward,
+    split_heads as split_heads,
 )
 from npformer.reference.math.paired_cross_entropy import (
-    linear_paired_cross_entropy,
-    paired_cross_entropy,
+    linear_paired_cross_entropy as linear_paired_cross_entropy,
+    paired_cross_entropy as paired_cross_entropy,
 )
-from npformer.reference.math.positions import sinusoidal_encoding
-from npformer.reference.math.product import product
-from npformer.reference.math.random import derive_key, random_bits, split_key
-from npformer.reference.math.regression import huber_loss, mse_loss
-from npformer.reference.math.rotary import rotary, rotary_backward
+from npformer.reference.math.positions import sinusoidal_encoding as sinusoidal_encoding
+from npformer.reference.math.product import product as product
+from npformer.reference.math.random import (
+    derive_key as derive_key,
+    random_bits as random_bits,
+    split_key as split_key,
+)
+from npformer.reference.math.regression import huber_loss as huber_loss, mse_loss as mse_loss
+from npformer.reference.math.rotary import rotary as rotary, rotary_backward as rotary_backward
 from npformer.reference.math.scores import (
-    additive_score,
-    additive_score_backward,
-    bilinear_score,
-    bilinear_score_backward,
-    cosine_score,
-    cosine_score_backward,
-    dot_score,
-    dot_score_backward,
-    scaled_dot_score,
-    scaled_dot_score_backward,
-    score_attention,
-    score_attention_backward,
+    additive_score as additive_score,
+    additive_score_backward as additive_score_backward,
+    bilinear_score as bilinear_score,
+    bilinear_score_backward as bilinear_score_backward,
+    cosine_score as cosine_score,
+    cosine_score_backward as cosine_score_backward,
+    dot_score as dot_score,
+    dot_score_backward as dot_score_backward,
+    scaled_dot_score as scaled_dot_score,
+    scaled_dot_score_backward as scaled_dot_score_backward,
+    score_attention as score_attention,
+    score_attention_backward as score_attention_backward,
 )
 from npformer.reference.math.soft_dictionary import (
-    exp_cosine,
-    exp_cosine_backward,
-    is_same,
-    soft_lookup,
-    soft_lookup_backward,
+    exp_cosine as exp_cosine,
+    exp_cosine_backward as exp_cosine_backward,
+    is_same as is_same,
+    soft_lookup as soft_lookup,
+    soft_lookup_backward as soft_lookup_backward,
 )
 from npformer.reference.math.softmax import (
-    log_softmax,
-    log_softmax_backward,
-    softmax,
-    softmax_backward,
+    log_softmax as log_softmax,
+    log_softmax_backward as log_softmax_backward,
+    softmax as softmax,
+    softmax_backward as softmax_backward,
 )
 from npformer.reference.math.update import (
-    adam_update,
-    global_norm,
-    lion_update,
-    norms_of_blocks,
-    sgd_update,
+    adam_update as adam_update,
+    global_norm as global_norm,
+    lion_update as lion_update,
+    norms_of_blocks as norms_of_blocks,
+    sgd_update as sgd_update,
 )
 
 

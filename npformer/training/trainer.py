@@ -125,7 +125,7 @@ class Trainer:
         The backend.
     ranks : Ranks
     last : StepInfo
-        The results of the last step.
+        The results of the last step; None before the first, and after ``load``.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class Trainer:
         moments = self.flat_optimizer.init(flat_params)
         self.state = TrainState(flat_params, start, moments, self.ops, self.settings)
         self.params, self.flat_params = self.state.params, self.state.flat_params
-        self.last: StepInfo | None = None
+        self.last: StepInfo | Any = None  # not | None, which mypy would ask for after each step
         self.watched: Any = None  # what ``fit(watch=True)`` has seen of a training
 
         # What computes a batch.

@@ -58,7 +58,7 @@ def main() -> None:
     steps: int = trainer.n_steps
     flat: Float = trainer.flat_params
     settings: TrainingSettings = trainer.settings
-    print(loss, history[-1].loss, steps, flat, settings.clip_norm, trainer)
+    print(loss, history[-1].loss, trainer.last.loss, steps, flat, settings.clip_norm, trainer)
     model = nf.Transformer(11, 11, d_model=16, n_heads=2, n_layers=1, d_ff=32)
     params = model.init(0)
     src = np.array([[3, 4]])
@@ -68,6 +68,7 @@ def main() -> None:
     arrays, info = trainer.load(sys.argv[1])
     print(sorted(arrays), info["note"])
     train_by_hand(x, y)
+    train_a_model_of_npformer_by_hand()
     use_modules(trainer, history)
 
 
@@ -87,6 +88,19 @@ def train_by_hand(x: Float, y: Float) -> None:
     print(len(batches), state["n_steps"])
 
 
+def train_a_model_of_npformer_by_hand() -> None:
+    model = nf.LanguageModel(11, d_model=8, n_heads=2, n_layers=1, d_ff=8)
+    optimizer = nf.AdamW(lr=0.01)
+    params = model.init(0)
+    state: dict[str, Any] = optimizer.init(params)
+    for _ in range(2):
+        loss, grads, n_tokens = model.loss_and_grad(params, np.array([[3, 4, 5]]))
+        clipped, norm = nf.clip_by_global_norm(grads, max_norm=1.0)
+        optimizer.step(params, clipped, state)
+        optimizer.step(params, grads, state)
+        print(loss, n_tokens, norm)
+
+
 def use_modules(trainer: Trainer, history: list[StepInfo]) -> None:
     """What is reached through ``nf``, without an import of its own."""
     sizes: dict[str, int] = {path: x.size for path, x in nf.tree.leaves(trainer.params)}
@@ -101,7 +115,7 @@ def use_modules(trainer: Trainer, history: list[StepInfo]) -> None:
     print(nf.data.BOS, nf.language.Writer, nf.translation.Translator)
     print(nf.diagnosis.Findings, nf.gradients.cotangent((2,)))
     print(nf.cpu.ops.name, nf.cpu.softmax(np.zeros(2)))
-    print(nf.reference.ops.name, nf.layers.LayerSettings)
+    print(nf.reference.ops.name, nf.reference.softmax(np.zeros(2)), nf.layers.LayerSettings)
     nf.show_config()
 
 
