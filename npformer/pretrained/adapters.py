@@ -31,7 +31,7 @@ def tensors_of(model: LowRank, params: dict) -> dict:
     """The tensors of adapters for a file."""
     tree.check_like(params, model.shapes(), dtypes=False)
     tensors = tree.to_arrays(params, ADAPTER_PREFIX.rstrip("."))
-    return {name: np.ascontiguousarray(on_host(x)) for name, x in tensors.items()}
+    return {name: on_host(x) for name, x in tensors.items()}
 
 
 def split_adapters(tensors: Tensors) -> tuple[Tensors, Tensors]:

@@ -88,7 +88,7 @@ def _save_state(path, model, params, names):
     naming.check(model)
     tensors = tensors_for_others(naming, model, params)
     with new_file(path) as new:
-        import_safetensors().numpy.save_file(tensors, new)
+        write_tensors(new, tensors)
 
 
 def _save_folder(path, model, params, tokenizer):
@@ -121,7 +121,7 @@ def _save_folder(path, model, params, tokenizer):
     files |= generation_config(family, config, files, path)
     with new_files(path, obsolete) as new:
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-        import_safetensors().numpy.save_file(tensors, new / TENSORS_FILE, {"format": "pt"})
+        write_tensors(new / TENSORS_FILE, tensors, {"format": "pt"})
         for name, data in files.items():
             (new / name).write_bytes(data)
 
@@ -169,8 +169,13 @@ def generation_config(family, config, files, path):
 def tensors_for_others(naming, model, params):
     """The tensors of a file, of a model of ours."""
     tree.check_like(params, model.shapes(), dtypes=False)
-    tensors = naming.for_file(naming.write(model, params), model)
-    return {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+    return naming.for_file(naming.write(model, params), model)
+
+
+def write_tensors(path, tensors, about=None):
+    """Write a safetensors file, whose library reads arrays as if they had no gaps."""
+    whole = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+    import_safetensors().numpy.save_file(whole, path, about)
 
 
 def of_npformer_alone(model, tokenizer):

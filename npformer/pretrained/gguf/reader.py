@@ -129,7 +129,7 @@ def tensors_at(stretches: list[Stretch], data) -> Tensors:
 def tensor_at(stretch: Stretch, data) -> tuple[Stored, int]:
     """A tensor, which is dequantised when it is read, and the number of its bytes."""
     begin, name, shape, number = stretch
-    gguf = import_gguf()
+    gguf = imported("gguf.quants", "pretrained", "GGUF files need")
     try:
         kind = gguf.GGMLQuantizationType(number)
     except ValueError:
@@ -144,22 +144,13 @@ def tensor_at(stretch: Stretch, data) -> tuple[Stored, int]:
     blocks = data[begin : begin + n_bytes].reshape(*shape[:-1], width)
 
     def rows(part):
-        if len(shape) == 1:  # a vector is one row of blocks
-            return dequantised(name, blocks, kind)[part]
-        return dequantised(name, blocks[part], kind).reshape(-1, *shape[1:])
+        is_vector = len(shape) == 1  # which is one row of blocks
+        try:
+            floats = gguf.quants.dequantize(blocks if is_vector else blocks[part], kind)
+        except NotImplementedError:
+            raise UserError(
+                f"{name:.80} is quantised as {kind.name}, which is not supported"
+            ) from None
+        return floats[part] if is_vector else floats.reshape(-1, *shape[1:])
 
     return Stored(shape, rows), n_bytes
-
-
-def dequantised(name: str, data, kind):
-    """The floats of the bytes of a tensor, or of some of its rows."""
-    gguf = import_gguf()
-    try:
-        return gguf.quants.dequantize(data, kind)
-    except NotImplementedError:
-        raise UserError(f"{name:.80} is quantised as {kind.name}, which is not supported") from None
-
-
-def import_gguf() -> Any:
-    """The package gguf."""
-    return imported("gguf.quants", "pretrained", "GGUF files need")
