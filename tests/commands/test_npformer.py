@@ -119,7 +119,7 @@ class Base:
     Parameters
     ----------
     rate, least : float
-        Rate (of ``x``), or a factor. It is above 0.
+        Rate of ``x``, or a factor. It is above 0.
     """
 
     rate: float = 0.1
@@ -143,7 +143,7 @@ def test_the_help_of_a_setting_is_the_first_sentence_of_its_class_or_of_the_base
     parser = new_parser("")
     signature.Fields(Derived, "rate least").add_to(parser, {"least": {"help": "the least"}})
     helps = {action.dest: action.help for action in parser._actions}
-    assert helps["rate"] == "rate, or a factor (default: 0.1)"
+    assert helps["rate"] == "rate of x, or a factor (default: 0.1)"
     assert helps["least"] == "the least (default: 0)"
 
 

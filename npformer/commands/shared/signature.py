@@ -50,7 +50,8 @@ Positive = Annotated[int, Reading(type=positive, metavar="N")]
 Text = Annotated[str, Reading(type=utf_8, metavar="TEXT")]
 Words = Annotated[str, Reading(type=words, metavar="TEXT")]
 
-# An entry of the section of a docstring: names, a type or what the help calls a value, the meaning.
+# An entry of the section of a docstring: names, what the help calls a value, or in the library its
+# type, and the meaning.
 ENTRY = re.compile(r"^(\w[\w, ]*?)(?: : (.+))?\n((?: .*(?:\n|$))+)", re.MULTILINE)
 METAVARS = {int: "N", float: "X"}
 NOT_GIVEN = inspect.Parameter.empty  # where a parameter has no default
@@ -148,7 +149,10 @@ class Fields:
     def add_to(self, parser, meanings):
         """Add the options. The parser has no default for them, so that it tells what was typed."""
         group = parser.add_argument_group(self.title) if self.title else parser
-        of_settings = {name: {"help": as_help(text)} for name, _, text in entries_in(self.settings)}
+        of_settings = {
+            name: {"help": as_help(meaning["help"])}
+            for name, meaning in meanings_in(self.settings).items()
+        }
         for part in self.parts.values():
             part.add_to(group, of_settings | meanings)
         parser.set_defaults(**dict.fromkeys(self.parts))
@@ -226,36 +230,26 @@ def of_number(option, name):
 
 
 def meanings_in(owner):
-    """What the docstring of a command, or of a record of its options, says of each parameter, as
-    settings of ``add_argument``.
+    """What the docstring of a function, or of a class and its bases, says of each parameter, as
+    settings of ``add_argument``. With -OO there are no docstrings, and the help has no meanings.
     """
     meanings = {}
-    for name, metavar, text in entries_in(owner):
-        meanings[name] = {"help": text}
-        if metavar:
-            meanings[name]["metavar"] = metavar
-    return meanings
-
-
-def entries_in(owner):
-    """Yield the name, the type and the meaning of each parameter that the docstring of a function
-    has, or of a class after those of its bases. With -OO there are none.
-    """
     for each in reversed(inspect.getmro(owner) if inspect.isclass(owner) else [owner]):
         _, _, section = inspect.cleandoc(each.__doc__ or "").partition("Parameters\n----------\n")
-        for names, kind, text in ENTRY.findall(section):
-            meaning = " ".join(text.split())
-            if not meaning.startswith("As of"):  # what the base says stands
-                for name in names.split(", "):
-                    yield name, kind, meaning
+        for names, metavar, text in ENTRY.findall(section):
+            meaning = {"help": " ".join(text.split())}
+            if metavar:
+                meaning["metavar"] = metavar
+            if not meaning["help"].startswith("As of"):  # what the base says stands
+                meanings |= dict.fromkeys(names.split(", "), meaning)
+    return meanings
 
 
 def as_help(text):
     """The first sentence of what a docstring of the library says, as the help says it.
 
-    >>> as_help("Width D (of ``x``). It is 8 or more.")
-    'width D'
+    >>> as_help("Width D of ``x``. It is 8 or more.")
+    'width D of x'
     """
-    sentence, _, _ = re.sub(r" \([^)]*\)|``", "", text).partition(". ")
-    is_word = sentence[1:2].islower() or sentence[1:2] == " "
-    return (sentence[0].lower() + sentence[1:] if is_word else sentence).rstrip(".")
+    sentence, _, _ = text.replace("``", "").rstrip(".").partition(". ")
+    return sentence[0].lower() + sentence[1:]
