@@ -5,6 +5,8 @@ An operation that has no kernel is the reference's own. Each file of the folder 
 registers those it defines in ``ops``, the backend; ``npformer.gpu.softmax`` is
 ``npformer.gpu.ops.softmax``.
 
+The sizes of blocks and tiles are usual ones. None was measured, as there was no GPU to do it on.
+
 An order to read the files in:
 
 1. ``kernels/softmax.py`` with ``cuda/softmax.cu``: an operation, and its kernels in CUDA. They

@@ -14,7 +14,7 @@ import numpy as np
 
 FOLDER = Path(__file__).parent / "cuda"
 MACROS = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
-THREADS = 256  # per block; usual, not measured: there was no GPU
+THREADS = 256  # per block
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
