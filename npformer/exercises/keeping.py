@@ -9,19 +9,20 @@ import time
 from pathlib import Path
 
 GRACE = 2.0  # seconds, for ending what is left
-PR_SET_CHILD_SUBREAPER = 36  # of prctl, which only Linux has
+PR_SET_CHILD_SUBREAPER = 36  # of prctl
 
 
 def run_in_fork(work):
     """Run ``work`` in a fork, end all processes that it leaves behind, and then end as it did.
 
-    This process is to have one thread and no other children. SIGTERM ends all of them earlier.
-    Where there are no forks, ``work`` runs here.
+    This process is to have one thread and no other children. SIGTERM ends all of them earlier. On
+    other systems than Linux, which leave nobody the orphans of a process, ``work`` runs here.
     """
-    if not hasattr(os, "fork"):
+    if sys.platform != "linux":
         work()
         return
-    adopt_orphans()
+    # Every process that a child, or its child, leaves behind becomes a child of this one.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, stop)
     fork = os.fork()
     if fork == 0:
@@ -43,14 +44,8 @@ def stop(number, frame):
     sys.exit(128 + number)
 
 
-def adopt_orphans():
-    """On Linux, become the parent of every process that a child, or its child, leaves behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def end_all(fork):
-    """End the fork and what it has started: on Linux all of it, elsewhere all of its session."""
+    """End the fork and all that it has started."""
     with contextlib.suppress(OSError):
         os.killpg(fork, signal.SIGKILL)
     of_others: set[int] = set()
@@ -65,7 +60,7 @@ def end_all(fork):
 
 
 def children():
-    """The numbers of the children of this process; nothing on a system that has no /proc."""
+    """The numbers of the children of this process."""
     numbers = set()
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,13 +85,19 @@ def read(answer, code):
 
 
 def end(child):
-    """End the process, which first ends all that the function has started."""
-    child.terminate()
-    try:
-        child.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    """End the process and what the function has started: on Linux the process itself ends all of
+    that, elsewhere it ends with the session.
+    """
+    if sys.platform == "linux":
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE)
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
 
 
 class Printed:

@@ -360,17 +360,23 @@ def test_the_time_begins_when_the_process_has_begun():
         assert printed.text() == "mine"
 
 
-def test_the_process_is_ended_with_all_it_has_started():
-    check("""
-import subprocess, sys
+KEEPS_THE_LOCK = 're.match(r"(a|a)*$", "a" * 60 + "b")'  # of Python, so that no thread ends it
+
+
+@pytest.mark.parametrize("end", ["raise ValueError", KEEPS_THE_LOCK])
+def test_the_process_is_ended_with_all_it_has_started(monkeypatch, end):
+    monkeypatch.setattr("npformer.exercises.process.GRACE", 2.0)
+    text = f"""
+import re, subprocess, sys
 def softmax(x):
-    options = [{}]
+    options = [{{}}]
     if sys.platform == "linux":
-        options += [{"start_new_session": True}, {"start_new_session": True, "env": {}}]
+        options += [{{"start_new_session": True}}, {{"start_new_session": True, "env": {{}}}}]
     children = [subprocess.Popen(["sleep", "60"], **each) for each in options]
     open("children", "w").write(" ".join(str(child.pid) for child in children))
-    raise ValueError
-""")
+    {end}
+"""
+    check(text, seconds=1)
     for child in Path("children").read_text().split():
         with pytest.raises(OSError):
             for _ in range(200):
