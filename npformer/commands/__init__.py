@@ -55,7 +55,7 @@ GROUPS = {
         "chat": ("chat with a language model", '--prompt "What is a noun?"'),
         "classify": (
             "classify texts with a model of yours",
-            'runs/reviews "What a film!"',
+            '--model runs/reviews "What a film!"',
         ),
         "search": (
             "search in your own files by meaning",

@@ -1,14 +1,14 @@
 """Classify texts with a model that was fine-tuned for it: print labels and their probabilities.
 
-npformer classify runs/reviews "What a film!" "Too long."
-npformer classify runs/reviews --file reviews.txt --json classes.json
-cat reviews.txt | npformer classify runs/reviews
+npformer classify --model runs/reviews "What a film!" "Too long."
+npformer classify --model runs/reviews --file reviews.txt --json classes.json
+cat reviews.txt | npformer classify --model runs/reviews
 
 Each line of a file or of standard input is a text. A line of the output has the label, a tab and
-the probability, in the order of the texts. Of a blank line, and of one that is not UTF-8, it is
-empty; the latter is named on standard error, and the exit code is then 1. The model is what
-npformer.pretrained.save or the library transformers has written; with --json, a file has the
-probabilities of all labels.
+the probability, in the order of the texts. A blank line, or one that is not UTF-8, has an empty
+line there; what is not UTF-8 is also named on standard error, and the exit code is then 1. The
+model is what npformer.pretrained.save or the library transformers has written; with --json, a file
+has the probabilities of all labels. Without --model, the first argument is the model.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from npformer.commands.shared import (
     Backend,
     JsonFile,
     Text,
+    UsageError,
     command_line,
     refuse_overwriting,
     write_json,
@@ -34,9 +35,9 @@ AT_ONCE = 256  # texts, of a file or a pipe
 
 @command_line
 def main(
-    model: Path,
     lines: Sequence[Text] = (),
     *,
+    model: Path | None = None,
     file: Path | None = None,
     json: JsonFile | None = None,
     backend: Backend = "auto",
@@ -45,13 +46,18 @@ def main(
 
     Parameters
     ----------
-    model : FOLDER
-        a classifier, as npformer.pretrained.save writes it
-    lines
+    lines : TEXT
         each in quotes (default: the lines of --file or of standard input)
+    model : DIR
+        a classifier, as npformer.pretrained.save writes it (default: the first argument)
     file : FILE
         text file with one text per line, plain or .gz; - is standard input
     """
+    if model is None:
+        if not lines:
+            raise UsageError("expected --model DIR")
+        model, *lines = lines
+        model = Path(model)
     texts = Lines(lines, file, "text")
     refuse_overwriting([model, texts.file])
     classifier, params, tokenizer = load_of_others(model, "classify")

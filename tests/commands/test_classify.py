@@ -38,7 +38,7 @@ def run(tmp_path, monkeypatch, measure, standard_input):
     def run(*arguments, model="model", text=None):
         if text is not None:
             standard_input(text)
-        code, shown, errors, figures = measure(classify.main, model, *arguments)
+        code, shown, errors, figures = measure(classify.main, "--model", model, *arguments)
         errors = [line for line in errors.splitlines() if "compiling" not in line]
         return code, shown, errors, figures
 

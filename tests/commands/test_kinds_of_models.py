@@ -13,7 +13,7 @@ SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
 LLAMA = {"positions": "rotary", "norm_type": "rms_norm", "activation": "swiglu", "bias": False}
 COMMANDS = {  # what each is called with, where PATH has the model
     "chat": "--model PATH --prompt a",
-    "classify": "PATH a",
+    "classify": "--model PATH a",
     "evaluate": "--model PATH --data PATH --src en --tgt fr",
     "export": "--model PATH --to PATH.exported",
     "generate": "--model PATH a",
