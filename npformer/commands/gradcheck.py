@@ -22,7 +22,7 @@ def main(operation: Sequence[str] = (), *, seed: int = 0, stop: bool = False):
 
     Parameters
     ----------
-    operation
+    operation : OPERATION
         only these operations, e.g. attention (default: all)
     seed
         of the random inputs

@@ -2,7 +2,7 @@
 with that of a query.
 
 npformer search README.md docs --query "how fast is it?"
-npformer search notes.txt --query "when does the train leave?" -n 3 --json found.json
+npformer search notes.txt --query "when does the train leave?" --n 3 --json found.json
 
 A folder stands for all text files in it and in its folders, except for hidden ones. A file that is
 no text is skipped, and so is a line that is not UTF-8. Standard error says what is skipped; the
@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from npformer.commands.shared import (
     JsonFile,
     OutputFile,
     Positive,
-    Reading,
     Words,
     command_line,
     message_or_raise,
@@ -64,7 +62,7 @@ def main(
     query: Words,
     model: Path = MODEL,
     index: OutputFile | None = None,
-    n: Annotated[Positive, Reading(flag="-n")] = 5,
+    n: Positive = 5,
     json: JsonFile | None = None,
     backend: Backend = "auto",
 ):

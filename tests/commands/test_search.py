@@ -56,7 +56,7 @@ def test_the_sentence_itself_is_found_first(run):
     assert len(figures["found"]) == 5
     cosines = [found["cosine"] for found in figures["found"]]
     assert cosines == sorted(cosines, reverse=True)
-    [found] = run("-n", "1", query="milk")[-1]["found"]
+    [found] = run("--n", "1", query="milk")[-1]["found"]
     assert found == {"cosine": pytest.approx(1), "file": "b.md", "line": 3, "sentence": "milk"}
 
 

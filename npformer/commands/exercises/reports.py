@@ -15,10 +15,11 @@ STATES = {"solved": "solved", "wrong": "not yet right", "not written": "not writ
 
 def actions_of(parser):
     """A function that adds a command to those of a parser: its name, what runs, its meaning."""
-    actions = parser.add_subparsers(title="commands", metavar="COMMAND")
+    actions = parser.add_subparsers(title="commands", metavar="[COMMAND]")
 
     def add(name, run, meaning, **details):
-        action = actions.add_parser(name, help=meaning, **details)
+        described = {"description": f"{meaning[0].upper()}{meaning[1:]}."} | details
+        action = actions.add_parser(name, help=meaning, **described)
         action.set_defaults(run=run)
         return action
 
@@ -40,7 +41,7 @@ def named(name, exercises, program):
 def add_seconds(parser):
     """The option --seconds."""
     kind = in_range("ABOVE_0", at_most=3600)
-    parser.add("--seconds", "the time that a function has", type=kind, default=SECONDS)
+    parser.add("--seconds", "the time that a function has", type=kind, default=SECONDS, metavar="X")
 
 
 def print_line(number, exercise, state):

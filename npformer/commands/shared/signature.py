@@ -84,7 +84,8 @@ class Single(NamedTuple):
             if self.default not in (None, "", ()) and self.default is not False:
                 details["help"] = with_default(details["help"], self.default)
         if self.is_option:
-            parser.add_argument(flag, dest=self.name, required=is_required, **details)
+            flags = [f"-{self.name}", flag] if len(self.name) == 1 else [flag]
+            parser.add_argument(*flags, dest=self.name, required=is_required, **details)
         else:
             parser.add_argument(self.name, **details)
 
