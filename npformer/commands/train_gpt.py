@@ -67,7 +67,7 @@ def main(
     norm_type
         its type
     activation
-        of the hidden layers; with swiglu, F of 2/3 has as many parameters
+        of the hidden layers; swiglu has as many parameters as the others with 2/3 of their F
     dropout
         rate of dropout; a text that is read many times needs some
     """

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from npformer.errors import UserError
 from npformer.models import Transformer
 from npformer.runtime.ranks import world
 from npformer.text.copy_task import PAD
@@ -30,7 +31,10 @@ class Preset(NamedTuple):
 
     def trainer(self, vocab, n_steps, sizes, **settings):
         """A trainer of a new model, which may have other sizes; ``settings`` are of ``Trainer``."""
-        model = Transformer(vocab, vocab, pad_id=PAD, **self.sizes | sizes)
+        try:
+            model = Transformer(vocab, vocab, pad_id=PAD, **self.sizes | sizes)
+        except UserError as error:
+            raise UserError(f"{error}: a size that is not given is that of the preset") from None
         optimizer = self.optimizer(n_steps)
         return Trainer(model, optimizer, clip_norm=self.clip_norm, ranks=world(), **settings)
 

@@ -57,7 +57,8 @@ class CourseCommand:
             top.add(f"--{course.name}", course.meaning, action="store_true")
         top.add(
             "--hint",
-            "the next hint of an exercise, by its number or name; what the last check said first",
+            "the next hint of the exercise of this number or name; one about what the last check "
+            "said comes first",
             metavar="EXERCISE",
         )
         add = actions_of(top)
