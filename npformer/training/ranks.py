@@ -51,8 +51,7 @@ class OverRanks:
         self.slots, self.flat = self.on_this_rank.slots, state.flat_grads
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed
         self.divided = DividedArray(sharding.device, self.flat, optimizer.chunks)
-        # For each batch of a step so far: the losses of this rank's shards and None, or None and an
-        # error.
+        # Of the batches of a step so far: the losses of this rank's shards, or None and an error.
         self.results: list[tuple] = []
 
     def __call__(self, batch, dropout_key, options, *, is_first, is_last):
