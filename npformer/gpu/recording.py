@@ -91,7 +91,8 @@ class Recorder:
         None.
         """
         try:
-            recording = self._recorded_in_enough_memory(batch, numbers)
+            # The second time there is all the memory that can be had.
+            recording = self._recorded(batch, numbers) or self._recorded(batch, numbers)
         except Exception as error:  # CuPy raises many types of errors
             self.refused = True
             warn(f"this step cannot be recorded: {error}; {ONE_BY_ONE}")
@@ -103,29 +104,22 @@ class Recorder:
             warn(f"{reason}; {ONE_BY_ONE}")
         return recording
 
-    def _recorded_in_enough_memory(self, batch, numbers):
-        """A new recording; None if there is too little memory for it, also when all that can be
-        had is free.
-        """
-        for _ in range(2):
-            recording = self._recorded(batch, numbers)
-            if recording:
-                return recording
-            self.memory.give_back()
-        return None
-
     def _recorded(self, batch, numbers):
-        """A new recording; None if there is too little memory, or some of what it uses was given
-        back meanwhile.
+        """A new recording; None if there was too little memory, or some of what it uses was given
+        back meanwhile. Then all that can be had is made free.
         """
         self.memory.was_given_back = False
         try:
             recording = Recording(self.work, batch, numbers, self.stream)
         except Exception as error:
-            if isinstance(error, OutOfMemory) or self.memory.was_given_back:
-                return None
-            raise
-        return None if self.memory.was_given_back else recording
+            if not (isinstance(error, OutOfMemory) or self.memory.was_given_back):
+                raise
+            recording = None
+        if self.memory.was_given_back:
+            recording = None
+        if recording is None:
+            self.memory.give_back()
+        return recording
 
 
 class Recording:

@@ -99,9 +99,7 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
             multiply(rows[all_of(inputs, B)], weight[w], y[all_of(outputs, B)], add=True)
         return by_sequence(y, B)
 
-    backward_as_it_lies = f"dy {as_it_lies}" if as_it_lies else ""
-
-    @kernel_of(reference.conv1d_backward, as_it_lies=backward_as_it_lies)
+    @kernel_of(reference.conv1d_backward, as_it_lies=f"dy {as_it_lies}")
     def conv1d_backward(dy, x, weight, bias, dilation, causal):
         B, T, _ = x.shape
         rows = by_time(x)

@@ -49,6 +49,7 @@ from npformer.models import LowRank
 from npformer.training.precision import LossScale
 
 recording = sys.modules["npformer.gpu.recording"]
+OutOfMemory = recording.OutOfMemory
 rounded_up = recording.rounded_up
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
@@ -350,6 +351,44 @@ def test_arrays_of_another_dtype_are_not_those_of_a_recording():
     for _ in range(3):
         assert recorder([(x,)], 0, []) == [1 + 2.0**-40]
     assert len(recorder.recordings) == 2
+
+
+RECORDED = object()
+
+
+@pytest.mark.parametrize(
+    ("results", "messages"),
+    [
+        ([RECORDED], []),
+        ([OutOfMemory(1, 2), RECORDED], []),
+        (["given back", RECORDED], []),
+        ([OutOfMemory(1, 2)] * 2, ["too little memory to record a step with arrays of (2,)"]),
+        ([ValueError("no graph")], ["this step cannot be recorded: no graph"]),
+    ],
+    ids=["recorded", "too little memory once", "given back", "too little memory", "an error"],
+)
+def test_a_step_is_recorded_again_if_there_was_too_little_memory(results, messages, monkeypatch):
+    recorder = recording.Recorder(None, None)
+    untried = list(results)
+
+    def record(work, batch, numbers, stream):
+        result = untried.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        recorder.memory.was_given_back = result == "given back"
+        return result
+
+    monkeypatch.setattr(recording, "Recording", record)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = recorder._record("a form", [np.zeros(2)], [])
+    assert result is (None if messages else RECORDED)
+    assert not untried
+    assert len(caught) == len(messages)
+    for warning, message in zip(caught, messages, strict=True):
+        assert message in str(warning.message)
+    assert recorder.refused == (results[0] is not RECORDED and "no graph" in str(results[0]))
+    assert recorder.too_large == ({"a form"} if messages and not recorder.refused else set())
 
 
 def test_auto_is_the_gpu_for_parameters_that_are_there():
