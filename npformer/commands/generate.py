@@ -16,9 +16,11 @@ from npformer.commands.shared.models import TrainedModel
 
 from npformer.text import Writer
 
+SAMPLING = Sampling(temperature=0.8)
+
 
 @command_line
-def main(prompt: Text, *, trained: TrainedModel, n: Positive = 1, sampling: Sampling):
+def main(prompt: Text, *, trained: TrainedModel, n: Positive = 1, sampling: Sampling = SAMPLING):
     """Write texts.
 
     Parameters

@@ -1,7 +1,8 @@
 """Sampling: each next token is drawn at random from the distribution of the model."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -12,10 +13,45 @@ from npformer.decoding.generation import generate
 from npformer.decoding.prompts import Prompts
 from npformer.decoding.request import checked_request
 from npformer.errors import UserError
-from npformer.operations.options import check_option
+from npformer.operations.options import (
+    ABOVE_0,
+    PROBABILITY,
+    SHARE,
+    TEMPERATURE,
+    Count,
+    check_fields,
+)
 from npformer.reference import derive_key, random_bits
 
 FEW = 1024  # tokens that are ranked at first
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How ``sample`` draws a token; ``generate`` and ``chat`` have an option for each field.
+
+    Parameters
+    ----------
+    temperature
+        lower: more probable tokens
+    top_k
+        draw from the N most probable tokens only (default: all)
+    top_p
+        draw from the most probable tokens, of probability X together
+    min_p
+        draw from tokens at least X times as probable as the most probable
+    repetition_penalty
+        above 1: fewer repetitions
+    """
+
+    temperature: Annotated[float, TEMPERATURE] = 1.0
+    top_k: Count | None = None
+    top_p: Annotated[float, PROBABILITY] = 1.0
+    min_p: Annotated[float, SHARE] = 0.0
+    repetition_penalty: Annotated[float, ABOVE_0] = 1.0
+
+    def __post_init__(self):
+        check_fields(self)
 
 
 def sample(
@@ -89,21 +125,22 @@ def sample(
         check_callable("on_step", on_step)
     request = checked_request(model, src, bos_id, eos_id, max_len, min_len, slide)
     seed = check_key("seed", seed)
-    temperature = check_option("temperature", temperature)
-    top_p = check_option("top_p", top_p)
-    min_p = check_option("min_p", min_p)
-    penalty = check_option("repetition_penalty", repetition_penalty)
-    if top_k is not None:
-        top_k = check_option("top_k", top_k)
-    occurs = None if penalty == 1 else occurring(request)
+    options = SamplingOptions(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+    )
+    occurs = None if options.repetition_penalty == 1 else occurring(request)
 
     def choose(logits, rows, t):
         logits = on_host(logits)
         if occurs is not None:
-            logits = penalised(logits, occurs[rows], penalty)
+            logits = penalised(logits, occurs[rows], options.repetition_penalty)
         # A function of (seed, row, position): a row is drawn the same whichever rows are left.
         uniform = (random_bits(rows, derive_key(seed, t)) + 0.5) / 2**32
-        return draw(logits, uniform, temperature, top_k, top_p, min_p)
+        return draw(logits, uniform, options)
 
     def remember(rows, tokens):
         if occurs is not None:
@@ -141,48 +178,49 @@ def penalised(logits, occurs, penalty):
     return logits
 
 
-def draw(logits, uniform, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
+def draw(logits, uniform, options):
     """Draw a token for each row of logits (B, V), by inverting its cumulative distribution.
 
     ``uniform`` (B,) holds a random number in (0, 1) for each row.
 
-    >>> draw(np.log(np.array([[0.2, 0.5, 0.3]] * 3)), np.array([0.4, 0.6, 0.9]))
+    >>> logits = np.log(np.array([[0.2, 0.5, 0.3]] * 3))
+    >>> draw(logits, np.array([0.4, 0.6, 0.9]), SamplingOptions())
     array([1, 2, 0])
     """
     # Differences that are divided by a low temperature may overflow to -inf, and improbable tokens
     # underflow to 0.
     with underflow_is_zero(over="ignore"):
         rows = zip(logits, uniform, strict=True)
-        return np.array([_drawn(row, u, temperature, top_k, top_p, min_p) for row, u in rows])
+        return np.array([_drawn(row, u, options) for row, u in rows])
 
 
-def _drawn(row, u, temperature, top_k, top_p, min_p):
+def _drawn(row, u, options):
     """The token of one row of logits."""
-    if top_k is not None:
-        ids = _most_probable(row, top_k)
-        p = _probabilities(row[ids], row[ids[0]], temperature)
-        return ids[_place(p, u, top_p, min_p, is_all=True)]
-    p = _probabilities(row, row.max(), temperature)
+    if options.top_k is not None:
+        ids = _most_probable(row, options.top_k)
+        p = _probabilities(row[ids], row[ids[0]], options.temperature)
+        return ids[_place(p, u, options, is_all=True)]
+    p = _probabilities(row, row.max(), options.temperature)
     # To rank all of a large vocabulary takes long, and the token is nearly always among a few.
     ids = _most_probable(row, FEW)
-    place = _place(p[ids], u, top_p, min_p, is_all=len(ids) == len(row))
+    place = _place(p[ids], u, options, is_all=len(ids) == len(row))
     if place is None:
         ids = _most_probable(row, len(row))
-        place = _place(p[ids], u, top_p, min_p, is_all=True)
+        place = _place(p[ids], u, options, is_all=True)
     return ids[place]
 
 
-def _place(p, u, top_p, min_p, is_all):
+def _place(p, u, options, is_all):
     """The place of the drawn token among the most probable ones; None if it is none of these.
 
     ``p`` has their probabilities, the largest first. It ``is_all`` if there are no other tokens.
     """
     before = np.cumsum(p) - p  # the probability of all more probable tokens
-    kept = (before < top_p) & (p >= min_p * p[0])
+    kept = (before < options.top_p) & (p >= options.min_p * p[0])
     cumulative = np.cumsum(np.where(kept, p, 0))
     if is_all or not kept[-1]:  # all tokens that are kept are in ``p``
         target = u * cumulative[-1]
-    elif top_p == 1 and min_p == 0 and u <= cumulative[-1]:
+    elif options.top_p == 1 and options.min_p == 0 and u <= cumulative[-1]:
         target = u
     else:
         return None

@@ -106,19 +106,17 @@ NAMES = {
     AT_LEAST_1: """
         code_size d_ff d_head d_model dilation k length max_len max_rows n_best n_heads n_inputs
         n_kv_heads n_layers n_outputs n_shards n_tokens original_max_len rank share_layers src_vocab
-        step steps tgt_vocab top_k total vocab warmup window
+        step steps tgt_vocab total vocab warmup window
     """,
     Option(float): "grad_scale",
     FRACTION: "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum",
-    SHARE: "label_smoothing min_p",
-    PROBABILITY: "top_p",
+    SHARE: "label_smoothing",
     NOT_NEGATIVE: "consistency floor length_penalty lr weight_decay",
     ABOVE_0: """
         alpha base clip_norm delta eps factor high_freq_factor loss_scale low_freq_factor peak
-        qk_norm_eps repetition_penalty scale scaling
+        qk_norm_eps scale scaling
     """,
     IN_FLOAT32: "softcap",
-    TEMPERATURE: "temperature",
 }
 OPTIONS = {name: option for option, names in NAMES.items() for name in names.split()}
 

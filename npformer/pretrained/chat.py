@@ -116,7 +116,7 @@ class Chat:
             Largest number of tokens of the answer, of which the context keeps at most half free:
             without room for them, the older half of the turns is forgotten.
         **options
-            Those of ``sample``: seed, temperature, top_k, top_p, min_p, repetition_penalty.
+            Those of ``sample``, such as seed and temperature.
         """
         turns = [*self.messages, {"role": "user", "content": text}]
         ids, n_forgotten = self._fitting(turns, n_tokens)

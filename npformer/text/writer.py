@@ -109,7 +109,7 @@ class Writer:
         show : callable, optional
             Is called with each part of the text as soon as it is certain.
         **options
-            Those of ``sample``: temperature, top_k, top_p, min_p, repetition_penalty.
+            Those of ``sample`` that say how a token is drawn, such as temperature.
         """
         begun = self.encode(prompt)
         options["max_len"] = check_option("n_tokens", n_tokens)

@@ -14,7 +14,7 @@ from scripts.figures.drawing import (  # needs pip install -e .
 )
 
 import npformer as nf
-from npformer.decoding.sampling import draw as draw_tokens
+from npformer.decoding.sampling import SamplingOptions, draw as draw_tokens
 from npformer.training import inverse_sqrt, warmup_cosine
 
 MARKS = {
@@ -147,7 +147,7 @@ def sampling():
     beside = np.array([-0.3, -0.1, 0.1, 0.3])
     colors = [DARK, "#808080", MIDDLE, LIGHT]
     for i, options in enumerate(kinds.values()):
-        tokens = draw_tokens(logits, evenly, **options)
+        tokens = draw_tokens(logits, evenly, SamplingOptions(**options))
         shares = np.bincount(tokens, minlength=4) / n
         axes.bar(i + beside, shares, 0.2, color=colors, edgecolor=DARK)
     axes.set_xticks(range(len(kinds)), list(kinds))

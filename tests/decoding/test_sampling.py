@@ -8,7 +8,7 @@ from refusals import refuses, refusing
 
 from npformer import greedy_decode
 from npformer.decoding import sample
-from npformer.decoding.sampling import FEW, draw
+from npformer.decoding.sampling import FEW, SamplingOptions, draw
 
 MANY = np.tile(SRC[:1], (2000, 1))
 MODEL, PARAMS = random_model()
@@ -142,7 +142,7 @@ def drawn_from(p, uniform, **options):
     with np.errstate(divide="ignore"):
         logits = np.log(p)
     logits = np.repeat(logits, len(uniform), axis=0)
-    return draw(logits, np.array(uniform), **options).tolist()
+    return draw(logits, np.array(uniform), SamplingOptions(**options)).tolist()
 
 
 def test_draw_finds_where_the_distribution_function_passes_the_number():
@@ -178,7 +178,7 @@ def test_a_large_vocabulary_is_drawn_from_as_if_all_were_ranked(min_p):
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((200, 3 * FEW)) / 4
     uniform = (np.arange(200) + 0.5) / 200
-    drawn = draw(logits, uniform, min_p=min_p)
+    drawn = draw(logits, uniform, SamplingOptions(min_p=min_p))
     for row, u, token in zip(logits, uniform, drawn, strict=True):
         ids = np.argsort(-row, kind="stable")
         p = np.exp(row[ids] - row.max())
@@ -201,7 +201,7 @@ def test_impossible_tokens_are_never_drawn():
 
 def test_large_float32_logits_do_not_overflow():
     logits = np.array([[3e38, -3e38, 2e38]], "float32")
-    assert draw(logits, np.array([0.999])).tolist() == [0]
+    assert draw(logits, np.array([0.999]), SamplingOptions()).tolist() == [0]
 
 
 # --- extreme options ---
@@ -250,8 +250,9 @@ def test_no_temperature_overflows_or_underflows(temperature, options):
     logits = [[-3e38, 1.0, 3.0, -np.inf, 1e-45], [-1.0, -1e38, -2.0, -1e-40, -2e3]]
     logits = np.array(logits, "float32")
     uniform = np.array([2**-33, 0.9])
+    options = SamplingOptions(temperature=temperature, **options)
     with np.errstate(all="raise"):
-        first, second = draw(logits, uniform, temperature=temperature, **options)
+        first, second = draw(logits, uniform, options)
     assert first == 2  # the most probable one is drawn first
     if temperature <= 1e-3:
         assert second == 3

@@ -39,7 +39,8 @@ from npformer import (
     tree,
     warmup_cosine,
 )
-from npformer.operations.options import OPTIONS
+from npformer.decoding.sampling import SamplingOptions
+from npformer.operations.options import option_of
 from npformer.training.settings import TrainingSettings
 
 HUGE = 10**5000  # which Python refuses to print
@@ -82,6 +83,8 @@ for settings in OF_SETTINGS:
 DECODE = {"bos_id": 1, "eos_id": 2, "max_len": 3}
 for decode, more in ((greedy_decode, {}), (beam_search, {}), (sample, {"seed": 1})):
     hints = {name: x.annotation for name, x in signature(decode).parameters.items()}
+    if decode is sample:
+        hints |= {field.name: field.type for field in fields(SamplingOptions)}
     call = partial(decode, MODEL, PARAMS, SRC, **DECODE, **more)
     HINTS[decode.__name__] = call, hints
 # What is checked otherwise: inputs of an encoder, seeds of any sign, flags of language models, and
@@ -93,7 +96,7 @@ SPECIAL |= {"label_smoothing of TrainingSettings"}
 def wrong_values(name, hint):
     """What an option of this name and type refuses: values, errors, and what these say.
 
-    The table of ``npformer.operations.options`` has the ranges of numbers.
+    ``option_of`` knows the ranges of numbers.
     """
     kind = hint
     if get_origin(hint) in (Union, UnionType):
@@ -103,11 +106,10 @@ def wrong_values(name, hint):
         yield "x", ValueError, f"{name}='x', expected {get_args(kind)[0]!r}"
     elif kind is bool:
         yield "no", TypeError, f"{name}='no' is a str, expected True or False"
-    elif name in OPTIONS and OPTIONS[name].kind is kind:
+    elif option := option_of(name, kind):
         yield "x", TypeError, f"{name}='x' is a str, expected a"
-        option = OPTIONS[name]
         expected = option.expected.format(name=name)
-        values = [-1, 0, 1] if kind is int else [-1.0, 0.0, 1.0, np.nan]
+        values = [-1, 0, 1] if option.kind is int else [-1.0, 0.0, 1.0, np.nan]
         for value in values:
             if not option.fits(value):
                 yield value, ValueError, f"{name}={value}, expected {expected}"

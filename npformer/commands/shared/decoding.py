@@ -5,37 +5,23 @@ from typing import Annotated, Literal
 
 from npformer.commands.shared.signature import Reading
 
+from npformer.decoding.sampling import SamplingOptions
 from npformer.operations.options import Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """The settings of ``sample`` that commands have, with the number of tokens.
+class Sampling(SamplingOptions):
+    """How many tokens are drawn, and how.
 
     Parameters
     ----------
     n_tokens
         most tokens that are drawn
-    temperature
-        lower: more probable tokens
-    top_k
-        draw from the N most probable tokens only (default: all)
-    top_p
-        draw from the most probable tokens, of probability X together
-    min_p
-        draw from tokens at least X times as probable as the most probable
-    repetition_penalty
-        above 1: fewer repetitions
     seed
         of the random numbers
     """
 
     n_tokens: int = 200
-    temperature: float = 0.8
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
     seed: int = 0
 
 
