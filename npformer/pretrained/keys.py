@@ -12,8 +12,7 @@ from npformer.pretrained.rules import parse_rules
 # (A Marian reads forced_eos_token_id.)
 GENERATION_KEYS = parse_rules("""
     read      bos_token_id eos_token_id pad_token_id decoder_start_token_id
-    harmless  do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff
-    harmless  repetition_penalty
+    harmless  do_sample temperature top_k top_p min_p repetition_penalty
     harmless  num_beams num_beam_groups num_return_sequences length_penalty early_stopping
     harmless  max_length max_new_tokens min_length min_new_tokens max_time
     harmless  use_cache cache_implementation cache_config max_cache_len low_memory
@@ -33,6 +32,10 @@ GENERATION_KEYS = parse_rules("""
     warned    constraints                       null
     warned    diversity_penalty                 0.0
     warned    dola_layers                       null
+    warned    epsilon_cutoff                    0.0
+    warned    eta_cutoff                        0.0
+    warned    top_h                             null
+    warned    typical_p                         1.0
     warned    encoder_no_repeat_ngram_size      0
     warned    encoder_repetition_penalty        1.0
     warned    exponential_decay_length_penalty  null

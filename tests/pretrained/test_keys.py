@@ -45,6 +45,17 @@ def test_the_tables_know_all_keys_of_generation(name):
         check_keys(GENERATION_CONFIGS[name], rules, "generation_config.json")
 
 
+def test_a_rule_of_sampling_that_sample_does_not_have_is_named():
+    usual = {"temperature": 0.2, "typical_p": 1.0, "epsilon_cutoff": 0.0, "top_h": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_keys(usual, GENERATION_KEYS, "x.json")
+    changed = {"typical_p": 0.9, "epsilon_cutoff": 1e-4, "eta_cutoff": 1e-3, "top_h": 0.4}
+    named = ", ".join(f"{key}={value}" for key, value in changed.items())
+    with pytest.warns(UserWarning, match=f"keys that npformer does not read: {named}"):
+        check_keys(changed, GENERATION_KEYS, "x.json")
+
+
 def test_what_is_read_or_harmless_or_has_its_usual_value_is_silent():
     keys = {"size": 3, "name": "x", "note.of": 1, "kind": "b", "rate": 0.1, "other": None}
     with warnings.catch_warnings():
