@@ -44,7 +44,7 @@ def greedy_decode(
     slide : bool
         Of a language model: a text whose context is full goes on with the latest half of it, which
         is read again, for this text alone. Of a longer prompt the last tokens are read, as many as
-        the context holds. With a ``window`` and with "rotary" or no positions nothing is cut off or
+        the context holds. With a ``window`` and positions without vectors nothing is cut off or
         read again: a text is what it is with a larger ``max_len`` of the model.
     on_step : callable, optional
         ``on_step(rows, tokens)`` is called for each step, to show the tokens as they are generated.

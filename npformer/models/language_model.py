@@ -168,8 +168,8 @@ class LanguageModel(OneStack):
             model's if not given.
         slide : bool
             As for ``greedy_decode``. Without it, a step beyond the context of a row is an error,
-            unless no text of the model can be too long: one with a window, and with positions that
-            are rotary or none.
+            unless no text of the model can be too long: one with a window, and with positions
+            without vectors.
 
         Examples
         --------
