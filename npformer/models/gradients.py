@@ -71,7 +71,12 @@ class Gradients:
             self.ready("", {path: grads})
 
     def give_last(self, path, grads):
-        """Take gradients that are added last: the rounding of a sum depends on the order."""
+        """Take gradients that are added last, those of the output where its weight is a table, too.
+
+        They are computed first. But the rounding of a sum depends on the order, which is that of
+        the uses in the forward pass; and so the sum is made in the array of the table's gradient,
+        not in theirs, which is transposed.
+        """
         self.last.append((path, grads))
 
     def all(self):

@@ -114,7 +114,7 @@ class Model:
         """
         ops = ops.unchecked  # the model has checked the ids and the key
         name = self._tables[side]
-        pad_id = -1 if self.pad_id is None else self.pad_id
+        pad_id = -1 if self.pad_id is None else self.pad_id  # -1: no token has it
         # Of a table with 8 bits the rows of these ids become floats; another one stays as it is.
         ids, table, pad_id = look_up(ids, params[name], pad_id)
         positions = self.positions_of(params, side, slice(ids.shape[1]) if at is None else at)
@@ -128,7 +128,8 @@ class Model:
             )
             gradients.give(name, dtable)
             if self.has_learned_positions and positions is not None:
-                # A padding's vector is 0, whatever its position: it has no gradient.
+                # ``embed_tokens_backward`` has undone its dropout for the table alone. A padding's
+                # vector is 0, whatever its position: it has no gradient.
                 dx = kept((ids != pad_id)[..., None], ops.dropout_backward(dx, rate, dropout_key))
                 self._positions_backward(ops, dx, side, gradients)
 

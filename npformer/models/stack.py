@@ -128,6 +128,7 @@ class TransformerModel(TransformerSettings, Model):
         # The model has checked its settings, the ids and the key: its layers need not.
         ops = ops.unchecked
         stack = Stack(with_grad)
+        # Only weights of 8 bits become floats; floats, as in a training, pass unchanged.
         for layer, key in zip(map(dequantized, layers), keys, strict=True):
             x, backward = encoder_layer(ops, layer, x, settings, keep_mask, dropout_key=key)
             stack.keep(backward)

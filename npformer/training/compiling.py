@@ -48,7 +48,7 @@ def compile_kernels(
     backend : str or backend
         As of ``Trainer``. Only kernels of the CPU are compiled ahead.
     seed, label_smoothing, consistency, clip_norm, frozen, precision, n_shards
-        As the fields of ``TrainingSettings``.
+        As the fields of ``TrainingSettings``: see ``help(npformer.training.TrainingSettings)``.
 
     Returns
     -------

@@ -59,8 +59,9 @@ class NonFiniteError(FloatingPointError):
 def are_usable(loss, norm, clip_norm, dtype):
     """Whether the loss is finite, and so are the squares of the clipped gradient.
 
-    Adam keeps the mean of these squares. ``dtype`` is that of the parameters. Those of half
-    precision are updated in float32.
+    Adam keeps the mean of these squares, which must not overflow: what is clipped to ``clip_norm``
+    has smaller ones, and how large they may be depends on ``dtype``, that of the parameters. Those
+    of half precision are updated in float32.
     """
     clipped = norm if clip_norm is None else np.minimum(norm, clip_norm)
     largest = np.sqrt(np.finfo(np.promote_types(dtype, np.float32)).max)

@@ -41,8 +41,10 @@ class Precision:
             return loss_and_grad
 
         def in_short(params, *batch, **options):
+            # ``params`` are views of self.full. In a short format, self.params are views of
+            # self.half, its copy; otherwise they are ``params``.
             if self.half is not None:
-                self.half[...] = self.full  # the memory of ``params``; self.params are in self.half
+                self.half[...] = self.full
             with self.ops.device.tf32() if self.name == "tf32" else contextlib.nullcontext():
                 return loss_and_grad(self.params, *batch, **options)
 

@@ -12,13 +12,13 @@ from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
 
-# What a shard costs beside its rows, in entries of the largest array of a batch that one could
-# compute in the same time: it reads all parameters and writes their gradients,
+# Beside its rows, a shard costs as much time as so many tokens (entries of the largest array of a
+# batch): 50 for reading all parameters and writing their gradients,
 FOR_THE_PARAMETERS = 50
-# and runs Python for each array of parameters. (This is divided by the number of parameters.)
+# and, for the Python of each array of parameters, 4 million divided by the number of parameters.
 FOR_AN_ARRAY = 4 * 10**6
-# A batch is divided if so many shards would have as many entries each as both together. Otherwise
-# one shard, whose products are divided among all threads, is faster.
+# A batch is divided only into so many shards or more, of at least as many tokens as a shard costs.
+# Otherwise one shard, whose products are divided among all threads, is faster.
 FEWEST_SHARDS = 4
 
 
@@ -133,7 +133,9 @@ class OverShards:
             take = partial(gradients.add, shard.number)
             return self.each_gradient(take, shard.batch, shard.dropout_key, options)
 
-        if len(shards) == n_shards == 1:  # its products are divided among the threads, if large
+        # A batch that is one shard: its products are divided among the threads, if large. One of
+        # several, alone on its rank, is computed as the others are.
+        if len(shards) == n_shards == 1:
             return [loss_of(shards[0])]
         return self.sharding.device.run_shards(loss_of, shards)
 
@@ -159,9 +161,9 @@ class GradientTree:
 
     def __init__(self, slots, sums, is_first, exchange=None):
         self.slots, self.is_first, self.exchange = slots, is_first, exchange
-        self.sum_of = {}
+        self.sum_with = {}  # by shard: its subtree, and the flat array of the sum
         for root, flat in sums.items():
-            self.sum_of |= dict.fromkeys(range(*root), (root, flat))
+            self.sum_with |= dict.fromkeys(range(*root), (root, flat))
         self.n_missing = dict.fromkeys(slots, len(sums))  # sums that are not complete
         self.waiting: dict = {}  # by path and subtree: sums whose siblings are not complete
         self.lock = threading.Lock()
@@ -169,11 +171,12 @@ class GradientTree:
     def add(self, shard, path, grad):
         """Add a gradient to that of its sibling, their sum to its own, and so on to the root."""
         slot = self.slots[path]
-        root, flat = self.sum_of[shard]
+        root, flat = self.sum_with[shard]
         total = slot.of(flat)
         node = shard, shard + 1
         while node != root:
             sibling, parent = siblings_and_parents(*root)[node]
+            # Whichever of two siblings comes second adds them: a + b is b + a, bit for bit.
             with self.lock:
                 other = self.waiting.pop((path, sibling), None)
                 if other is None:

@@ -90,9 +90,9 @@ class Trainer:
           ``Ops``. ``label_smoothing``, ``consistency`` and ``loss_scale`` are passed only if the
           trainer uses them. If the method takes ``ready``, it may give gradients to ``ready(path,
           grads)`` as soon as those below a path are complete, and leave them out of ``grads``: then
-          no thread holds a whole gradient. ``grads`` are new arrays in each call: they are kept
-          while other rows are computed, in other threads. Validation calls it with
-          ``dropout_key=None`` and without ``ready``.
+          no thread holds a whole gradient. (One that is returned, too, counts once.) ``grads`` are
+          new arrays in each call: they are kept while other rows are computed, in other threads.
+          Validation calls it with ``dropout_key=None`` and without ``ready``.
         - ``count(*batch)`` -> the number of targets of a batch, an int
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
         - ``shapes()``, optional: arrays like those of ``init``, with the same paths, shapes and
@@ -109,7 +109,7 @@ class Trainer:
         process with as many shards (``docs/guides/same-bits.md``). Only rank 0 writes checkpoints.
         One thread calls the methods.
     seed, label_smoothing, consistency, clip_norm, frozen, precision, n_shards
-        As the fields of ``TrainingSettings``.
+        As the fields of ``TrainingSettings``: see ``help(npformer.training.TrainingSettings)``.
 
     Attributes
     ----------
@@ -247,6 +247,8 @@ class Trainer:
             raise UserError("step got a batch and batches=…, expected one of them")
         batches = [batch] if batches is None else list(batches)
         start = time.perf_counter()
+        # An interrupt waits until the step is whole, and BLAS has one thread: npformer divides the
+        # work among threads itself.
         with self._guard(changing=True), one_blas_thread():
             # In one process this is self._checked(batches).
             n_targets, numbers = self.ranks.agreed(
@@ -315,7 +317,7 @@ class Trainer:
             Examine the first batch, unless it was examined, and look at each step; warn of signs of
             a mistake, each once, also in the log.
         every, save_every, patience, monitor, mode, keep, minutes
-            As the fields of ``LoopSettings``.
+            As the fields of ``LoopSettings``: see ``help(npformer.training.LoopSettings)``.
 
         Returns
         -------

@@ -136,7 +136,7 @@ def attention_backward(
     dbias = () if bias is None else (summed_to(dscores, bias.shape),)
     if softcap is not None:
         dscores = capped_backward(dscores, scores_of(q, k, scale=scale), softcap)
-    scale = scale_of(q.shape[-1], scale)
+    scale = scale_of(q.shape[-1], scale)  # a number, where None was given, too
     dq = product(dscores, k) * scale
     dk = product(transpose(dscores), q) * scale
     return dq, dk, dv, *dbias

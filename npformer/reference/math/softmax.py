@@ -11,6 +11,7 @@ from npformer.operations.formula import backward_of, operation
 
 
 def _check_axis(*, axis, y=None, x=None, **_):
+    # It gets all arguments by name: x of the forward pass, dy and y of the backward pass.
     array = y if x is None else x
     ndim = max(array.ndim, 1)
     if not -ndim <= axis < ndim:
