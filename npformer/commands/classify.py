@@ -56,8 +56,7 @@ def main(
     if model is None:
         if not lines:
             raise UsageError("expected --model DIR")
-        model, *lines = lines
-        model = Path(model)
+        model, lines = Path(lines[0]), lines[1:]
     texts = Lines(lines, file, "text")
     refuse_overwriting([model, texts.file])
     classifier, params, tokenizer = load_of_others(model, "classify")
