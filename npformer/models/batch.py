@@ -81,44 +81,53 @@ def checked_results(results):
     return results
 
 
-class EachGradient:
-    """A model's ``loss_and_grad`` that gives each gradient to a function, and returns the loss.
+class GivenGradients:
+    """The gradients that a model gives in one call of its ``loss_and_grad``.
 
-    Each is given once, in the shape of its parameter; if not, the error names it. A model that
-    knows ``ready`` gives each as soon as it is there, so that nobody keeps a whole gradient.
+    ``take(path, grad)`` gets each, which nobody changes then. Each is given once, in the shape of
+    its parameter, ``like[path].shape``; if not, the error names it.
     """
 
-    def __init__(self, loss_and_grad, params, knows_ready):
-        self.loss_and_grad, self.params, self.knows_ready = loss_and_grad, params, knows_ready
-        self.shapes = {path: x.shape for path, x in tree.leaves(params)}
+    def __init__(self, like, take):
+        self.like, self.take = like, take
+        self.missing = dict.fromkeys(like)
 
-    def __call__(self, take, batch, dropout_key, options):
-        """Compute a batch; ``take(path, grad)`` gets each gradient, which nobody changes then."""
-        missing = dict.fromkeys(self.shapes)
+    def ready(self, path, grads):
+        """Take the gradients of the parameters below a path: what a model calls ``ready``."""
+        for leaf, grad in tree.leaves(grads, path):
+            expected = self.like[leaf].shape if leaf in self.like else "nothing"
+            if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
+                what = tree.described(grad, dtypes=False)
+                raise UserError(f"the gradient of {leaf}: given {what}, expected {expected}")
+            if leaf not in self.missing:
+                raise UserError(f"the gradient of {leaf}: given twice, expected once")
+            del self.missing[leaf]
+            self.take(leaf, grad)
 
-        def ready(path, grads):
-            for leaf, grad in tree.leaves(grads, path):
-                expected = self.shapes.get(leaf, "nothing")
-                if getattr(grad, "shape", None) != expected:  # otherwise it would be broadcast
-                    what = tree.described(grad, dtypes=False)
-                    raise UserError(f"the gradient of {leaf}: given {what}, expected {expected}")
-                if leaf not in missing:
-                    raise UserError(f"the gradient of {leaf}: given twice, expected once")
-                del missing[leaf]
-                take(leaf, grad)
+    def loss_of(self, results):
+        """Take the gradients that a model has returned, and return its loss.
 
-        if self.knows_ready:
-            options = options | {"ready": ready}
-        results = self.loss_and_grad(self.params, *batch, dropout_key=dropout_key, **options)
+        A model may give an array to ``ready`` and return it, too; it is taken once.
+        """
         loss, grads, _ = checked_results(results)
         for leaf, grad in tree.leaves({} if grads is None else grads):
-            if leaf in missing or leaf not in self.shapes:  # which ``ready`` refuses
-                ready(leaf, grad)
-        if missing:
-            leaf = next(iter(missing))
-            expected = f"shape {self.shapes[leaf]}"
+            is_unknown = leaf not in self.like  # which ``ready`` refuses
+            if leaf in self.missing or is_unknown:
+                self.ready(leaf, grad)
+        if self.missing:
+            leaf = next(iter(self.missing))
+            expected = f"shape {self.like[leaf].shape}"
             raise UserError(f"the gradient of {leaf}: given nothing, expected {expected}")
         return loss
+
+
+def without_ready(loss_and_grad):
+    """A ``loss_and_grad`` that is given ``ready``, of a model which returns all its gradients."""
+
+    def call(*args, ready, **options):
+        return loss_and_grad(*args, **options)
+
+    return call
 
 
 def filled_up(model, ids, rounded_up, n_more=0):

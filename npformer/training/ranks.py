@@ -45,8 +45,8 @@ class OverRanks:
     several subtrees: for each of them but the first, it sends, and keeps, another flat array.
     """
 
-    def __init__(self, each_gradient, state, sharding, optimizer):
-        self.on_this_rank = OverShards(each_gradient, state, sharding)
+    def __init__(self, loss_and_grad, state, sharding, optimizer):
+        self.on_this_rank = OverShards(loss_and_grad, state, sharding)
         self.sharding, self.ranks = sharding, optimizer.ranks
         self.slots, self.flat = self.on_this_rank.slots, state.flat_grads
         self.flat_sums = [self.flat]  # for the subtrees of this rank, as many as a step has needed

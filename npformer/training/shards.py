@@ -8,6 +8,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.errors import UserError
+from npformer.models.batch import GivenGradients
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents
@@ -111,8 +112,9 @@ class OverShards:
     not for a whole one.
     """
 
-    def __init__(self, each_gradient, state, sharding):
-        self.each_gradient, self.sharding = each_gradient, sharding
+    def __init__(self, loss_and_grad, state, sharding):
+        self.loss_and_grad, self.params = loss_and_grad, state.params
+        self.sharding = sharding
         self.flat_grads = state.flat_grads
         self.slots = slots_of(state.params)
 
@@ -131,7 +133,15 @@ class OverShards:
 
         def loss_of(shard):
             take = partial(gradients.add, shard.number)
-            return self.each_gradient(take, shard.batch, shard.dropout_key, options)
+            given = GivenGradients(self.slots, take)
+            results = self.loss_and_grad(
+                self.params,
+                *shard.batch,
+                dropout_key=shard.dropout_key,
+                ready=given.ready,
+                **options,
+            )
+            return given.loss_of(results)
 
         # A batch that is one shard: its products are divided among the threads, if large. One of
         # several, alone on its rank, is computed as the others are.

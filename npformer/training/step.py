@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import tree
+from npformer.models.batch import GivenGradients
 from npformer.reference import derive_key
 from npformer.training.guard import are_usable
 
@@ -94,8 +95,8 @@ class WholeBatch:
     of all, whose activations need not be in memory at once.
     """
 
-    def __init__(self, each_gradient, state):
-        self.each_gradient = each_gradient
+    def __init__(self, loss_and_grad, state):
+        self.loss_and_grad, self.params = loss_and_grad, state.params
         self.sum_of = dict(tree.leaves(state.grads))  # of the gradients of a step, by path
 
     def __call__(self, batch, dropout_key, options, *, is_first, is_last):
@@ -108,4 +109,8 @@ class WholeBatch:
             else:
                 total += grad
 
-        return self.each_gradient(take, batch, dropout_key, options)
+        given = GivenGradients(self.sum_of, take)
+        results = self.loss_and_grad(
+            self.params, *batch, dropout_key=dropout_key, ready=given.ready, **options
+        )
+        return given.loss_of(results)

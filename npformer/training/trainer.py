@@ -24,11 +24,11 @@ from npformer.errors import UserError
 from npformer.files.checkpoint import load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
 from npformer.models.batch import (
-    EachGradient,
     check_batches,
     checked_results,
     count_of,
     loss_options,
+    without_ready,
 )
 from npformer.operations.explain import Calls
 from npformer.operations.options import settings_from
@@ -175,13 +175,11 @@ class Trainer:
         device = self.ops.device
         precision = self.state.precision
         self.sharding = Sharding(device, self.ranks.size, self.settings.n_shards, self.params)
-        each_gradient = EachGradient(
-            precision.over(model.loss_and_grad),
-            self.params,
-            knows_ready="ready" in self.loss_options.names,
-        )
+        loss_and_grad = precision.over(model.loss_and_grad)
+        if "ready" not in self.loss_options.names:
+            loss_and_grad = without_ready(loss_and_grad)
         self.loss_and_grad = loss_over(
-            self.ranks, each_gradient, self.state, self.sharding, self.flat_optimizer
+            self.ranks, loss_and_grad, self.state, self.sharding, self.flat_optimizer
         )
 
         # The step in three forms, on a CPU the same function. None of them is a method: it would
@@ -534,13 +532,13 @@ def optimizer_over(ranks, optimizer, ops, pieces, flat_params):
     return DividedOptimizer(optimizer, ops, pieces, flat_params, ranks)
 
 
-def loss_over(ranks, each_gradient, state, sharding, optimizer):
+def loss_over(ranks, loss_and_grad, state, sharding, optimizer):
     """What computes a batch of a step: as a whole, over shards, or over ranks."""
     if not ranks.is_alone:
-        return OverRanks(each_gradient, state, sharding, optimizer)
+        return OverRanks(loss_and_grad, state, sharding, optimizer)
     if sharding.n_shards == 1 or sharding.device.asynchronous:  # a GPU computes a batch as one
-        return WholeBatch(each_gradient, state)
-    return OverShards(each_gradient, state, sharding)
+        return WholeBatch(loss_and_grad, state)
+    return OverShards(loss_and_grad, state, sharding)
 
 
 def _again(kind, model, optimizer, settings, alone, moments, facts, last):

@@ -138,8 +138,8 @@ def sent_early(over_ranks):
     counts = []
     exchange = None
     new_tree = over_ranks.sums_of_subtrees
-    each_gradient = over_ranks.on_this_rank.each_gradient
-    loss_and_grad = each_gradient.loss_and_grad
+    of_shards = over_ranks.on_this_rank
+    loss_and_grad = of_shards.loss_and_grad
 
     def noting_tree(n_shards):
         nonlocal exchange
@@ -154,7 +154,7 @@ def sent_early(over_ranks):
         return results
 
     over_ranks.sums_of_subtrees = noting_tree
-    each_gradient.loss_and_grad = counting
+    of_shards.loss_and_grad = counting
     return counts
 
 
@@ -289,7 +289,7 @@ def fails_in_a_step():
     """All ranks raise what the rank of one row finds wrong, and go on as one process does."""
     together, alone = trainer_of("adam", RANKS), trainer_of("adam")
     for of_shards in (together.loss_and_grad.on_this_rank, alone.loss_and_grad):
-        of_shards.each_gradient.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
+        of_shards.loss_and_grad = Picky(50, 50, **SIZES).loss_and_grad
     batches = [TASK.batch(i, 8) for i in range(2)]
     for src, _ in batches:
         src[src >= 48] = 47

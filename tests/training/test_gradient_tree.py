@@ -15,7 +15,7 @@ from programs import in_threads
 from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
-from npformer.models.batch import EachGradient
+from npformer.models.batch import GivenGradients
 from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import share_of
@@ -148,15 +148,11 @@ def test_while_one_of_64_shards_is_late_a_few_sums_wait_for_it(late):
 def taken(results, *early):
     """The paths of the gradients that are taken of a model which gives some early."""
 
-    def loss_and_grad(params, dropout_key, ready):
-        for path, grads in early:
-            ready(path, grads)
-        return results
-
     paths = []
-    each_gradient = EachGradient(loss_and_grad, LIKE, knows_ready=True)
-    take = lambda path, grad: paths.append(path)
-    assert each_gradient(take, (), 0, {}) == results[0]
+    given = GivenGradients(dict(leaves(LIKE)), lambda path, grad: paths.append(path))
+    for path, grads in early:
+        given.ready(path, grads)
+    assert given.loss_of(results) == results[0]
     return paths
 
 
