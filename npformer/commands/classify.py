@@ -54,7 +54,7 @@ def main(
         text file with one text per line, plain or .gz; - is standard input
     """
     if model is None:
-        if not lines:
+        if not lines or not lines[0]:  # an empty name is not the current folder
             raise UsageError("expected --model DIR")
         model, lines = Path(lines[0]), lines[1:]
     texts = Lines(lines, file, "text")
