@@ -299,8 +299,8 @@ write into the array, as params['bias'][...] = x
         advice = f"write into the array, as params[{name}][...] = x"
         raise UserError(f"parameter {name} cannot be replaced, added or deleted: {advice}")
 
-    __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self):
         return dict, (dict(self),)

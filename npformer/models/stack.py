@@ -184,7 +184,7 @@ class OneVocabulary:
 class OneStack(TransformerModel, OneVocabulary):
     """What a decoder-only and an encoder-only model have in common, which read one input."""
 
-    n_layers: int = 6  # type: ignore[assignment]  # a Transformer may have two numbers
+    n_layers: int = 6  # a Transformer may have two numbers
     activation: Activation = "gelu"
     max_len: int = 1024
 
