@@ -21,6 +21,7 @@ import numpy as np
 from npformer.arrays import Array
 from npformer.checks import check_callable, check_int
 from npformer.errors import UserError
+from npformer.operations.options import ABOVE_0
 
 COMPLEX_STEP = 1e-30
 CENTRAL_STEP = 1e-5
@@ -85,16 +86,17 @@ def gradcheck(
         is one argument).
     args : sequence of float64 arrays
     names : sequence of str, optional
-        The names of the arguments in error messages.
+        The names of the arguments in error messages and in the result; no two are equal.
     seed : int
         The seed of the random cotangent dy, and of the sample.
     complex_tolerance, central_tolerance : float or None
         Largest allowed error, relative to the largest entry of the argument's gradient (or to
         1/1000 of the largest entry of all gradients, if that is more: some gradients are zero in
-        theory, but consist of rounding errors in practice). None leaves the method out. Give new
-        parameters: near a loss of 0, a gradient is the difference of numbers that are much larger,
-        and so is its rounding. An error up to 1000 times the tolerance is accepted if it is below
-        10 times this rounding, which is then measured with three other steps.
+        theory, but consist of rounding errors in practice). None leaves the method out; one of
+        the two has to remain. Give new parameters: near a loss of 0, a gradient is the difference
+        of numbers that are much larger, and so is its rounding. An error up to 1000 times the
+        tolerance is accepted if it is below 10 times this rounding, which is then measured with
+        three other steps.
     sample : int, optional
         How many entries of each argument are checked: that with the largest gradient, or with NaN,
         and others that are drawn at random. By default all.
@@ -133,24 +135,31 @@ tolerance 1e-13): at [0] the backward gives 1.8101675 and the complex step -1.81
     check_callable("f", f)
     check_callable("f_backward", f_backward)
     seed = check_int("seed", seed, at_least=0)
+    methods = []
+    if complex_tolerance is not None:
+        tolerance = ABOVE_0.check("complex_tolerance", complex_tolerance)
+        methods.append(Method("complex step", complex_step, COMPLEX_STEP, tolerance))
+    if central_tolerance is not None:
+        tolerance = ABOVE_0.check("central_tolerance", central_tolerance)
+        methods.append(Method("central differences", central_differences, CENTRAL_STEP, tolerance))
+    if not methods:
+        both = "complex_tolerance=None with central_tolerance=None"
+        raise UserError(f"{both}, expected one of them: without a method nothing is checked")
     args = [_checked(x, i) for i, x in enumerate(args)]
     names = [f"x{i}" for i in range(len(args))] if names is None else list(names)
     if len(names) != len(args):
         raise UserError(f"{len(names)} names for {len(args)} args, expected equally many")
+    if len(set(names)) < len(names):
+        raise UserError(f"names={names}, expected a name of its own for each argument")
 
     dy = cotangent(_shape_of_result(f, args), seed)
     gradients = _gradients(f_backward, dy, args, names)
     entries = [_sampled(gradient, sample, [seed, i]) for i, gradient in enumerate(gradients)]
     check = Check(f, args, names, dy, gradients, entries)
-    methods = [
-        Method("complex step", complex_step, COMPLEX_STEP, complex_tolerance),
-        Method("central differences", central_differences, CENTRAL_STEP, central_tolerance),
-    ]
-    errors = GradientErrors(check.n_checked)
+    errors = GradientErrors(check.checked)
     for method in methods:
-        if method.tolerance is not None:
-            for name, error in check.errors_by(method).items():
-                errors[name][method.name] = error
+        for name, error in check.errors_by(method).items():
+            errors[name][method.name] = error
     return errors
 
 
@@ -253,7 +262,7 @@ class Method(NamedTuple):
     name: str
     derivative: Callable  # ``complex_step`` or ``central_differences``
     step: float
-    tolerance: float | None  # of relative errors
+    tolerance: float  # of relative errors
 
 
 class Check(NamedTuple):
@@ -267,7 +276,7 @@ class Check(NamedTuple):
     entries: list[Array]  # of each argument, into its flat array: those that are checked
 
     @property
-    def n_checked(self):
+    def checked(self):
         """(number of entries that are checked, number of entries) by argument."""
         sizes = {}
         for name, gradient, entries in zip(self.names, self.gradients, self.entries, strict=True):

@@ -186,6 +186,22 @@ def test_noise_in_a_gradient_that_is_zero_is_accepted_beside_a_real_one():
     refuses(GradientError, "gradient of x1", check, 1e-12)
 
 
+def test_rounding_of_a_gradient_that_is_zero_in_theory_is_accepted_of_softmax():
+    """What is added to a whole row changes no probability. The numeric gradient is then rounding,
+    too: relative to itself, and not to that of x, no backward pass would agree with it.
+    """
+
+    def f(x, shift):
+        return reference.softmax(x + shift)
+
+    def f_backward(dy, x, shift):
+        dx = reference.softmax_backward(dy, f(x, shift))
+        return dx, dx.sum(axis=-1, keepdims=True)
+
+    errors = gradcheck(f, f_backward, [X, Y[:, :1]])
+    assert errors["x1"]["complex step"] > 0
+
+
 @pytest.mark.parametrize("margin, least_that_is_noticed", [(0, 3e-13), (9, 3e-12), (13, 3e-10)])
 def test_near_a_loss_of_0_only_what_is_rounded_is_accepted(margin, least_that_is_noticed):
     """The more certain the right word, the smaller is p - 1, and the more of it is rounding."""
@@ -330,5 +346,19 @@ def test_arguments_of_the_wrong_type_are_named():
     refused(TypeError, "seed='x' is a str, expected an int", seed="x")
     refused(ValueError, "seed=-1, expected at least 0", seed=-1)
     refused(ValueError, "2 names for 1 args, expected equally many", names=["x", "y"])
+    refused(ValueError, "complex_tolerance=-1, expected a finite number", complex_tolerance=-1)
+    refused(ValueError, "central_tolerance=inf, expected a finite number", central_tolerance=np.inf)
     refused(TypeError, "f=None is a NoneType, expected a function", f=None)
     refused(TypeError, "f_backward='x' is a str, expected a function", f_backward="x")
+
+
+def test_a_check_without_a_method_is_refused():
+    message = "complex_tolerance=None with central_tolerance=None, expected one of them"
+    options = {"complex_tolerance": None, "central_tolerance": None}
+    refuses(ValueError, message, gradcheck, multiply, multiply_backward, [X, Y], **options)
+
+
+def test_two_arguments_of_one_name_are_refused():
+    message = r"names=\['x', 'x'\], expected a name of its own for each argument"
+    arrays = [X, Y]
+    refuses(ValueError, message, gradcheck, multiply, multiply_backward, arrays, names=["x", "x"])

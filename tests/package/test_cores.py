@@ -37,6 +37,11 @@ def cores_of(monkeypatch, tmp_path):
     cores.quota.cache_clear()
 
 
+def test_the_numbers_of_the_cores_are_those_of_the_affinity(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 3}, raising=False)
+    assert cores.core_numbers() == [3, 5]
+
+
 def test_a_quota_limits_the_cores(cores_of):
     def with_quota(text):
         return cores_of("0::/", {"cpu.max": text})
