@@ -32,7 +32,7 @@ def mix32(h):
     return np.uint32(h ^ (h >> LAST_SHIFT))
 
 
-@lowered(mix32, lambda h: numba.uint32)
+@lowered(mix32, lambda h: numba.uint32, numba.types.Integer)
 def _compile_mix32(context, builder, signature, arguments):
     """In integers of 32 bits: numba's have 64, which takes 1.4 times as long."""
     h = context.cast(builder, arguments[0], signature.args[0], numba.uint32)

@@ -90,27 +90,29 @@ def exact(function):
     return kernel(function, forceinline=True, fastmath={"contract"})
 
 
-def lowered(function, type_of_call):
+def lowered(function, type_of_call, *kinds):
     """Decorate what appends the instructions of a function to a kernel that calls it.
 
-    ``type_of_call`` returns the type of the result, given those of the arguments. The function's
-    own body is used only when the JIT is switched off, and shows what is computed.
+    ``type_of_call`` returns the type of the result, given those of the arguments. ``kinds`` has a
+    numba type for each argument, or a class of types: a kernel that passes anything else is not
+    compiled. The function's own body is used only when the JIT is switched off, and shows what is
+    computed.
     """
 
     @type_callable(function)
     def type_of(context):
         return type_of_call
 
-    n_arguments = function.__code__.co_argcount
-    return lower_builtin(function, *[numba.types.Any] * n_arguments)
+    return lower_builtin(function, *kinds)
 
 
 def compiled_once(function, compiled, type_of_call):
     """Let kernels call ``compiled`` where they name ``function``: a kernel has one copy of it for
     all calls, which is not inlined.
     """
+    n_arguments = function.__code__.co_argcount
 
-    @lowered(function, type_of_call)
+    @lowered(function, type_of_call, *[numba.types.Any] * n_arguments)
     def compile_call(context, builder, signature, arguments):
         return context.compile_internal(builder, compiled, signature, arguments)
 

@@ -4,6 +4,7 @@ NumPy's ``out[:] = x`` would do in a kernel, too, but with it numba compiles the
 for seconds.
 """
 
+import numba
 import numpy as np
 from numba.core.imputils import impl_ret_borrowed
 
@@ -20,7 +21,7 @@ def contiguous(x):
     return x
 
 
-@lowered(contiguous, lambda x: x.copy(layout="C"))
+@lowered(contiguous, lambda x: x.copy(layout="C"), numba.types.Array)
 def _compile_contiguous(context, builder, signature, arguments):
     return impl_ret_borrowed(context, builder, signature.return_type, arguments[0])
 

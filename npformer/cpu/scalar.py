@@ -39,7 +39,7 @@ def like(x, number):
     return type(x)(number)
 
 
-@lowered(like, lambda x, number: x)
+@lowered(like, lambda x, number: x, numba.types.Float, numba.types.Number)
 def _compile_like(context, builder, signature, arguments):
     return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
 
@@ -54,18 +54,18 @@ def of_bits(n):
     return np.int32(n).view(np.float32)
 
 
-def _compile_as_cast(function, result):
+def _compile_as_cast(function, given, result):
     """Compile ``function`` as a cast of the bits: numba's ``view`` would be a function of its own,
     compiled alone.
     """
 
-    @lowered(function, lambda x: result)
+    @lowered(function, lambda x: result, given)
     def compiled(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], context.get_value_type(result))
 
 
-_compile_as_cast(bits_of, numba.int32)
-_compile_as_cast(of_bits, numba.float32)
+_compile_as_cast(bits_of, numba.float32, numba.int32)
+_compile_as_cast(of_bits, numba.int32, numba.float32)
 
 
 def compiled_as(of_float32, of_float64):

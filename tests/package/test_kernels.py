@@ -1,4 +1,4 @@
-"""What a backend accepts as a kernel."""
+"""What a backend accepts as a kernel, and what its kernels may call."""
 
 import copy
 import functools
@@ -7,13 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import numba
 import numpy as np
 import pytest
 from refusals import refuses
 
 import npformer
 from npformer import LanguageModel, cpu, reference
+from npformer.cpu.draws import mix32
 from npformer.cpu.kernels import activations
+from npformer.cpu.scalar import bits_of, like, of_bits
 from npformer.operations.backend import Backend
 from npformer.reference.math.activations import ACTIVATIONS, INPUTS, Activation
 
@@ -103,6 +106,18 @@ def test_a_model_calls_an_operation_that_was_set_in_a_copy_of_a_backend_in_use(m
 def test_what_is_replaced_has_no_kernel_any_more():
     changed = cpu.ops.replaced(softmax=reference.softmax)
     assert cpu.ops.kernels.keys() - changed.kernels.keys() == {"softmax"}
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize(
+    "function, wrong",
+    [(like, (3, 0.5)), (mix32, (0.5,)), (bits_of, (0.5,)), (of_bits, (3,))],
+    ids=["like an int", "mix32 of a float", "bits_of 64 bits", "of_bits of 64 bits"],
+)
+def test_no_kernel_is_compiled_that_calls_a_lowered_function_with_wrong_types(function, wrong):
+    """It would compute nonsense: ``like(3, 0.5)`` would be 0."""
+    kernel = numba.njit(lambda *arguments: function(*arguments))
+    refuses(Exception, "No definition for lowering", kernel, *wrong)
 
 
 def test_kernels_name_activations_in_the_order_of_the_reference():
