@@ -19,7 +19,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import digest, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
-from npformer.checks import check_in_dtype, check_no_class, warn
+from npformer.checks import check_in_dtype, check_no_class, shown, warn
 from npformer.errors import UserError
 from npformer.files.checkpoint import load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
@@ -340,9 +340,13 @@ class Trainer:
         loop = Loop(self, of_loop, save, Actions(save=self.save, validate=evaluate))
         n_batches = operator.length_hint(batches) or None  # 0 if it is not known
         if watch or isinstance(watch, list):  # what ``diagnose`` returns, which may be empty
+            from npformer.diagnosis import Findings
             from npformer.diagnosis.watch import Watch
 
-            known = watch if isinstance(watch, list) else None
+            known = watch if isinstance(watch, Findings) else None
+            if isinstance(watch, list) and known is None:
+                expected = "True, False or the result of diagnose"
+                raise TypeError(f"watch={shown(watch)} is a list, expected {expected}")
             held_out = () if validate is None or callable(validate) else validate
             watcher = Watch(self, loop.write, known, held_out)
             self.watched = watcher.watched

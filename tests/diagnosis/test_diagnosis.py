@@ -713,6 +713,13 @@ def test_what_was_examined_is_not_examined_again(monkeypatch):
     assert found.names[0] == "later tokens leak"
 
 
+@pytest.mark.parametrize("watch", [[], [1, 2], ["later tokens leak"]], ids=str)
+def test_a_list_of_anything_else_is_not_taken_for_what_was_examined(watch):
+    trainer = nf.Trainer(text()["model"], nf.Adam(1e-3))
+    message = "is a list, expected True, False or the result of diagnose"
+    refuses(TypeError, message, trainer.fit, [text()["batch"]], watch=watch, progress=False)
+
+
 def test_a_training_that_is_stuck_is_named():
     trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(1e-9))
     with pytest.warns(UserWarning, match="stuck"):
