@@ -7,6 +7,7 @@ import numpy as np
 from npformer.arrays import digest, on_host
 from npformer.diagnosis.finding import sign
 from npformer.diagnosis.frequencies import DIVERGENT, Frequencies
+from npformer.models.batch import count_of
 
 RECENT = 40  # steps that are compared
 
@@ -39,6 +40,8 @@ def other_validation(batches, held_out, pad_id):
 
 def strangers(trainer, batch):
     """Whether targets are predicted as well from the inputs of other rows as from their own."""
+    if count_of(trainer.model, batch) == 0:
+        return
     mixed = np.roll(batch[0], 1, axis=0), *batch[1:]
     loss = trainer.mean_loss([batch])
     other = trainer.mean_loss([mixed])

@@ -356,7 +356,7 @@ class Trainer:
             batches, n_steps, callbacks=callbacks, progress=progress, n_batches=n_batches
         )
 
-    def mean_loss(self, batches: Sequence[tuple], params: dict | None = None) -> float:
+    def mean_loss(self, batches: Iterable[tuple], params: dict | None = None) -> float:
         """Return the mean loss per target over all batches, without dropout and label smoothing.
 
         Each thread of each rank computes some of the batches; the bits do not depend on who
@@ -364,10 +364,16 @@ class Trainer:
 
         Parameters
         ----------
-        batches : sequence of tuples, such as (src, tgt)
+        batches : iterable of tuples, such as (src, tgt)
         params : nested dict, optional
             Other parameters than those of the trainer, such as their mean.
+
+        Raises
+        ------
+        ValueError
+            If no batch has a target.
         """
+        batches = list(batches)
         check_batches(batches)
         params = self.params if params is None else params
         options: dict[str, Any] = {"dropout_key": None, "backend": self.ops}
@@ -382,7 +388,10 @@ class Trainer:
 
         own = self.ranks.my_share(batches)
         sums = self.ranks.gather_lists(self.ops.device.run_shards(summed, own))
-        return sum(loss for loss, _ in sums) / max(1, sum(n for _, n in sums))
+        n_targets = sum(n for _, n in sums)
+        if n_targets == 0:
+            raise UserError("the batches have no target, expected one or more")
+        return sum(loss for loss, _ in sums) / n_targets
 
     def diagnose(self, *batch: Any, **options: Any) -> "Findings":
         """Look for mistakes, with this batch; the options are those of ``npformer.diagnose``."""

@@ -704,6 +704,16 @@ def test_rows_that_do_not_match_are_named_after_a_while(seed, monkeypatch):
         assert watched(trainer, batches) == ["rows do not match"] * (seed is not None)
 
 
+def test_a_batch_without_a_target_has_no_loss_to_compare(monkeypatch):
+    monkeypatch.setattr("npformer.diagnosis.watch.MATCHED", 1)
+    src, tgt = TASK.batch(0, 16)
+    trainer = nf.Trainer(pairs()["model"], nf.Adam(1e-3))
+    with warnings.catch_warnings(action="ignore"):
+        assert "rows do not match" not in watched(
+            trainer, [(src, 0 * tgt)], watch=doctor.Findings()
+        )
+
+
 def test_what_was_examined_is_not_examined_again(monkeypatch):
     trainer = nf.Trainer(text(NotCausal)["model"], nf.Adam(1e-3))
     found = trainer.diagnose(*text()["batch"])

@@ -354,6 +354,18 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
     assert_array_equal(trainer.flat_params, before)
 
 
+def test_the_mean_loss_of_batches_without_a_target_is_refused():
+    """It would be 0, the best of all."""
+    padding = SRC, TGT * 0
+    refuses(ValueError, "the batches have no target", make().mean_loss, [padding] * 2)
+
+
+def test_the_mean_loss_of_batches_that_can_be_read_once():
+    trainer = make()
+    batches = [(SRC, TGT), (TGT, TGT), (SRC, TGT * 0)]
+    assert trainer.mean_loss(iter(batches)) == trainer.mean_loss(batches)
+
+
 def test_a_step_with_consistency_has_the_loss_of_the_model_that_is_asked_for_it():
     trainer = make(model=DROPPING, consistency=0.7, label_smoothing=0.1)
     options = {"dropout_key": derive_key(trainer.state.key, 0), "label_smoothing": 0.1}
