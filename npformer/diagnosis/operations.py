@@ -9,7 +9,7 @@ def operations_of_step(trainer, batch):
     """The ``Calls`` of the fastest of several steps on a batch, each of which is undone."""
 
     def calls_of_step():
-        with trainer.rehearsal(batch) as step, explain() as calls:
+        with trainer.undone_step(batch) as step, explain() as calls:
             step()
         return calls
 

@@ -431,8 +431,12 @@ class Trainer:
         return operations_of_step(self, batch)
 
     @contextmanager
-    def rehearsal(self, batch):
-        """Give a function that computes a step on this batch, of which nothing is left then."""
+    def undone_step(self, batch):
+        """Give a function that makes a step on this batch, to be called in the block.
+
+        At the end of the block the parameters and the moments are as before; ``state.flat_grads``
+        keeps the gradient.
+        """
         check_batches([batch])
         with self._guard(changing=True), self.state.restored():
             numbers = self._numbers(count_of(self.model, batch))

@@ -354,6 +354,17 @@ def test_a_batch_of_padding_has_no_gradient_and_counts_as_a_step():
     assert_array_equal(trainer.flat_params, before)
 
 
+def test_explain_leaves_the_training_as_it_was():
+    trainer = make()
+    trainer.step(SRC, TGT)
+    before = [x.copy() for x in trainer.state.arrays]
+    facts = trainer.state.facts
+    trainer.explain(SRC, TGT)
+    for x, old in zip(trainer.state.arrays, before, strict=True):
+        assert_array_equal(x, old)
+    assert trainer.state.facts == facts
+
+
 def test_the_mean_loss_of_batches_without_a_target_is_refused():
     """It would be 0, the best of all."""
     padding = SRC, TGT * 0
