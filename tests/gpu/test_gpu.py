@@ -369,9 +369,12 @@ RECORDED = object()
 )
 def test_a_step_is_recorded_again_if_there_was_too_little_memory(results, messages, monkeypatch):
     recorder = recording.Recorder(None, None)
+    recorder.recordings["another form"] = object()
     untried = list(results)
 
     def record(work, batch, numbers, stream):
+        is_first = len(untried) == len(results)
+        assert is_first or not recorder.recordings  # their memory is free
         result = untried.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -384,6 +387,8 @@ def test_a_step_is_recorded_again_if_there_was_too_little_memory(results, messag
         result = recorder._record("a form", [np.zeros(2)], [])
     assert result is (None if messages else RECORDED)
     assert not untried
+    was_tried_once = len(results) == 1
+    assert ("another form" in recorder.recordings) == was_tried_once
     assert len(caught) == len(messages)
     for warning, message in zip(caught, messages, strict=True):
         assert message in str(warning.message)
