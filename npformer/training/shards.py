@@ -18,9 +18,10 @@ from npformer.runtime.sums import siblings_and_parents
 FOR_THE_PARAMETERS = 50
 # and, for the Python of each array of parameters, 4 million divided by the number of parameters.
 FOR_AN_ARRAY = 4 * 10**6
-# A batch is divided only into so many shards or more, of at least as many tokens as a shard costs.
-# Otherwise one shard, whose products are divided among all threads, is faster.
-FEWEST_SHARDS = 4
+# A batch is divided only if it has tokens for so many shards, of at least as many tokens as a shard
+# costs, however few threads there are. Otherwise one shard, whose products are divided among all
+# threads, is faster.
+WORTH_SHARDS = 4
 
 
 class Shard(NamedTuple):
@@ -55,7 +56,7 @@ class Sharding:
         n = self.n_shards
         if n is None:
             possible = max(x.size for x in batch) // (self.worth_a_shard * self.n_ranks)
-            on_each = 1 if possible < FEWEST_SHARDS else min(self.device.n_parts(), possible)
+            on_each = 1 if possible < WORTH_SHARDS else min(self.device.n_parts(), possible)
             n = on_each * self.n_ranks
         return max(1, min(n, len(batch[0])))
 

@@ -99,7 +99,7 @@ def test_the_products_of_one_shard_are_divided():
 
 
 def test_without_a_number_of_shards_the_number_of_threads_decides(monkeypatch):
-    monkeypatch.setattr("npformer.training.shards.FEWEST_SHARDS", 1)  # this batch is small
+    monkeypatch.setattr("npformer.training.shards.WORTH_SHARDS", 1)  # this batch is small
     monkeypatch.setattr("npformer.training.shards.FOR_AN_ARRAY", 0)
     assert_same(train(None, 4), train(2, 4))
 
