@@ -40,7 +40,7 @@ translate: $(VENV)/with-translation  ## train on Multi30k for ten minutes, then 
 
 gpt: $(VENV)/with-checkpoint,plot,progress  ## train a language model on text for two minutes, and let it write (downloads 2 MB);
 ## TEXT=FILE for a text of yours; again: go on, if it was interrupted
-ifdef TEXT
+ifeq ($(origin TEXT),command line)
 	$(NPFORMER) train-gpt --text $(TEXT) --out runs/gpt $(call GO_ON,runs/gpt)
 else
 	$(GET_CAPTIONS)

@@ -67,7 +67,8 @@ class Option(NamedTuple):
     expected: str = ""
 
     def __repr__(self):
-        return f"<{self.expected or self.kind.__name__}>"  # which ``help`` shows beside the type
+        # ``help`` shows it beside the type.
+        return f"<{self.expected.format(name='x') or self.kind.__name__}>"
 
     def check(self, name, value):
         """Return the value as a Python number or flag, or raise an error that names it."""

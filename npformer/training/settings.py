@@ -45,12 +45,10 @@ class TrainingSettings:
         moments are float32. (On a GPU batches are padded to multiples of 8, so dropout draws other
         bits than on a CPU.)
     n_shards : int, optional
-        Number of parts of a batch; the same number computes the same on any number of ranks; if not
-        given, about one per thread. They are computed in parallel by the threads of all ranks. The
-        default is one for each thread of each rank, or fewer if the step is too small. The same
-        number gives bitwise identical results on any number of threads, and if it is 2 or more, of
-        ranks (``docs/guides/same-bits.md``); another draws other dropout bits and rounds
-        differently.
+        Number of parts of a batch, about one per thread if not given. The threads of all ranks
+        compute them in parallel; a step that is too small has fewer. The same number gives bitwise
+        identical results on any number of threads, and if it is 2 or more, of ranks
+        (``docs/guides/same-bits.md``); another draws other dropout bits and rounds differently.
 
     Examples
     --------

@@ -92,8 +92,18 @@ class TextTraining(Watching):
         """A new training of a kind; without settings, that in the folder, with changes of its
         settings.
         """
+        last = self.out / LAST
         if settings is None:
+            if not last.exists():
+                raise UserError(
+                    f"there is no checkpoint {last} to resume from: start without --resume"
+                )
             return kind.resume(self.out, changes, self.backend, world())
+        if last.exists():
+            raise UserError(
+                f"{self.out} holds a training: continue it with --resume, or start another with "
+                "a new --out"
+            )
         return kind.start(self.out, settings, self.backend, world())
 
     def train(self, run, what, minutes=None):
