@@ -51,7 +51,7 @@ def advice_on_ids(name, shape, expected):
     >>> advice_on_ids("targets", (8, 5), (8,))
     ': try targets.argmax(axis=-1) if its rows are one-hot'
     """
-    if shape[:-1] != expected:
+    if not shape or shape[:-1] != expected:
         return ""
     if shape[-1] == 1:
         return f": try {name}[..., 0]"

@@ -27,6 +27,7 @@ from npformer.commands.shared import (
 from npformer.commands.shared.lines import Lines
 from npformer.commands.shared.models import load_of_others
 
+from npformer.errors import UserError
 from npformer.pretrained.families.bert import labels_of, output_names
 from npformer.pretrained.vectors import class_probabilities
 
@@ -58,6 +59,8 @@ def main(
             raise UsageError("expected --model DIR")
         model, lines = Path(lines[0]), lines[1:]
     texts = Lines(lines, file, "text")
+    if not model.exists():
+        raise UserError(f"there is no {model}: expected --model DIR, or DIR before the texts")
     refuse_overwriting([model, texts.file])
     classifier, params, tokenizer = load_of_others(model, "classify")
     # Raises, before a text is read, if it is no classifier.

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 GRACE = 2.0  # seconds, for ending what is left
-PR_SET_CHILD_SUBREAPER = 36  # of prctl
+# Of prctl:
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def run_in_fork(work):
@@ -22,10 +24,16 @@ def run_in_fork(work):
         work()
         return
     # Every process that a child, or its child, leaves behind becomes a child of this one.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, stop)
+    keeper = os.getpid()
     fork = os.fork()
     if fork == 0:
+        # If this process is killed, so that it cannot end the fork, the system does.
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != keeper:  # it has been killed already
+            os._exit(1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()  # what the fork sends to its group does not reach the process that waits
         try:

@@ -112,7 +112,7 @@ def test_adapters_are_merged(run):
 
 
 BAD_INPUT = {
-    "none ab": "there is no none",
+    "none ab": "there is no none: expected --model DIR, or DIR before the texts",
     "body ab": "the model is of the kind Encoder, with a tokenizer: "
     "expected a tokenizer and an encoder with task=",
     "bare ab": "the model is of the kind Encoder, without a tokenizer: expected a tokenizer and",

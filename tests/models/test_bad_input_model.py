@@ -164,6 +164,7 @@ def test_batches(consistency):
     refused(r"tgt_in\[0, 2\] is 11, expected 0 <= id < 11", tgt_in=replaced(tgt_in, 11))
     refused(r"tgt_out\[0, 2\] is 11, expected 0 <= id < 11", tgt_out=replaced(tgt_out, 11))
     refused(r"src has shape \(5,\), expected \(B, length\)", SRC[0])
+    refused(r"src has shape \(\), expected \(B, length\)", np.array(3))
     refused("src has 1 rows, the target 2: expected the same number", SRC[:1])
     refused(r"tgt_in \(2, 5\), tgt_out \(2, 4\): expected equal shapes", tgt_out=TGT[:, 2:])
     integers = "has dtype float64, expected integers"

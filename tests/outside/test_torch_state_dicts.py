@@ -191,9 +191,10 @@ def test_a_table_of_sines_says_which_positions_there_are(layout, shape):
     assert model.positions == LAYOUTS[layout]
 
 
-def test_another_buffer_is_named():
+@pytest.mark.parametrize("buffer", [torch.ones(3, 3), torch.arange(9)[None]], ids=["mask", "ids"])
+def test_another_buffer_is_named(buffer):
     program = Program(**SMALL)
-    program.register_buffer("mask", torch.ones(3, 3))
+    program.register_buffer("mask", buffer)
     message = "names says nothing of mask: learned positions are named, .*leave out masks"
     options = {"names": NAMES, "n_heads": H}
     refuses(CheckpointError, message, pretrained.load, program.state_dict(), **options)

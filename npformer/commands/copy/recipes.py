@@ -34,7 +34,11 @@ class Preset(NamedTuple):
         try:
             model = Transformer(vocab, vocab, pad_id=PAD, **self.sizes | sizes)
         except UserError as error:
-            raise UserError(f"{error}: a size that is not given is that of the preset") from None
+            not_given = self.sizes.keys() - sizes.keys()
+            if any(name in str(error) for name in not_given):
+                advice = "a size that is not given is that of the preset"
+                raise UserError(f"{error}: {advice}") from None
+            raise
         optimizer = self.optimizer(n_steps)
         return Trainer(model, optimizer, clip_norm=self.clip_norm, ranks=world(), **settings)
 

@@ -325,10 +325,10 @@ def n_layers(tensors, prefix):
 
 def kind_of_sines(stored):
     """The name of the table of sines that a tensor holds, or None."""
-    stored = without_axes_of_one(stored)
-    if len(stored.shape) != 2 or stored.shape[1] % 2:
-        return None
-    table = np.asarray(stored.rows(slice(None)), np.float32)
+    shape = [n for n in stored.shape if n != 1]
+    if len(shape) != 2 or shape[1] % 2:
+        return None  # and is not read: it may hold integers
+    table = np.asarray(without_axes_of_one(stored).rows(slice(None)), np.float32)
     for kind, order in SINES.items():
         if np.abs(table - sinusoidal_encoding(*table.shape, order)).max(initial=0) < NEAR:
             return kind
