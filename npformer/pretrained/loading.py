@@ -185,6 +185,9 @@ def _load_model(contents, settings):
     with reading_settings():
         family = family_of(config)
         tensors, of_adapters = split_adapters(tensors)
+        about_adapters = config.get("adapters")
+        if of_adapters and about_adapters is None:
+            raise UserError("it has tensors of adapters, and config.json has no adapters")
         tensors = family.from_file(tensors, config)
         generation = json_or_empty(files, GENERATION_FILE)
         if GENERATION_FILE in files:
@@ -198,9 +201,9 @@ def _load_model(contents, settings):
     if tokenizer is not None:
         tokenizer.family = family.name
         warn_of_tokens_without_vectors(tokenizer, model)
-    if "adapters" in config:
+    if about_adapters is not None:
         with reading_settings():
-            model = adapted(model, params, config["adapters"])
+            model = adapted(model, params, about_adapters)
         params = params_of_adapters(model, of_adapters)
     return Loaded(model, params, tokenizer)
 

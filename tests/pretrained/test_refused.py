@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("gguf")
+from safetensors.numpy import load_file, save_file  # noqa: E402
 from tables import table  # noqa: E402
 
 from npformer import LanguageModel, pretrained  # noqa: E402
+from npformer.models import LowRank  # noqa: E402
 from npformer.pretrained.families.naming import Naming  # noqa: E402
 from npformer.training import CheckpointError  # noqa: E402
 from tests.pretrained.folders import (  # noqa: E402, which needs them
@@ -27,12 +29,23 @@ from tests.pretrained.folders import (  # noqa: E402, which needs them
     write_word_pieces,
 )
 
+# of a GPT-2
+SIZES = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8}
+SIZES |= {"scale_embeddings": False, "positions": "learned"}
+
 
 def with_sentences(folder):
     """A BERT, the mean of its tokens, and a linear map."""
     settings = {"in_features": 16, "out_features": 5, "bias": False}
     tensors = {"linear.weight": np.ones((5, 16), "f4")}
     return sentence_folder(folder, MEAN | {"2_Dense": ("Dense", settings, tensors)})
+
+
+def with_adapters(folder):
+    """A language model with adapters of rank 2."""
+    model = LanguageModel(11, **SIZES)
+    with pytest.warns(UserWarning, match="npformer alone reads a model with adapters"):
+        return save_new(folder, LowRank(model, model.init(0), rank=2))
 
 
 CHANGES = "file", "json", "text", "removed", "settings"
@@ -52,8 +65,7 @@ ROWS = table(__file__, "refused")["row"] + table(__file__, "read")["row"]
 
 def with_pieces(folder, row):
     """A GPT-2 of older files, with these pieces and room for more tokens."""
-    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 8, "scale_embeddings": False}
-    model = LanguageModel(row["vocab"], **sizes, positions="learned")
+    model = LanguageModel(row["vocab"], **SIZES)
     return write_byte_pairs(save_new(folder / "pieces", model), row["pieces"])
 
 
@@ -70,6 +82,8 @@ def test_what_a_file_says_is_read_or_named(row, copy, tmp_path):
     elif row["model"] == "sentences of characters":
         path = without_tokenizer(with_sentences(tmp_path / "sentences"))
         (path / "npformer_characters.txt").write_text("abc ")
+    elif row["model"] == "adapters":
+        path = with_adapters(tmp_path / "adapters")
     elif row["model"] == "byte pairs":
         path = write_byte_pairs(without_tokenizer(copy("gpt2")), ["a", "b", "ab"], "a b\n")
     elif row["model"] == "pieces":
@@ -109,6 +123,25 @@ def test_a_state_dict_that_lacks_a_layers_tensor_is_refused():
     line = "something is missing, or has another form: KeyError 'layers.0.linear1.weight'"
     with pytest.raises(CheckpointError, match=line):
         pretrained.load(tensors, **options)
+
+
+@pytest.mark.parametrize(
+    ("left", "reason"),
+    [
+        ({}, "missing: layers.0.attention.qkv.weight.A"),
+        (
+            {"adapters.layers.0.attention.qkv.weight.A": np.ones((8, 3), "f4")},
+            "of another shape: layers.0.attention.qkv.weight.A (8, 3) and not (8, 2)",
+        ),
+    ],
+    ids=["missing", "wider"],
+)
+def test_a_tensor_of_adapters_that_is_not_as_expected_is_named(tmp_path, left, reason):
+    path = with_adapters(tmp_path / "adapters")
+    tensors = load_file(path / "model.safetensors")
+    del tensors["adapters.layers.0.attention.qkv.weight.A"]
+    save_file(tensors | left, path / "model.safetensors")
+    assert reason in refused(path)
 
 
 @pytest.mark.parametrize("error", [KeyError, TypeError, ValueError])
