@@ -10,7 +10,7 @@ from npformer.backends import AnyBackend, get_backend
 from npformer.checks import check_no_class
 from npformer.diagnosis.finding import SURE, TABLE, Finding, Findings, causes_of, sign
 from npformer.diagnosis.questions import COSTLY, OF_DATA, QUICK
-from npformer.diagnosis.subject import Decoding, Subject, with_type
+from npformer.diagnosis.subject import Decoding, Subject, WithoutOutputs, with_type
 from npformer.errors import UserError
 from npformer.models.batch import count_of
 from npformer.operations.options import check_instance
@@ -156,6 +156,7 @@ class Answers:
     def __init__(self, subject):
         self.subject = subject
         self.signs = dict[str, Finding]()
+        self.about_outputs = list[str]()  # the checks for which the model lacks outputs
         self.missing = dict[str, list[str]]()
 
     def add(self, check):
@@ -163,6 +164,8 @@ class Answers:
         try:
             for finding in check(self.subject):
                 self.note(finding)
+        except WithoutOutputs:
+            self.about_outputs.append(question_of(check))
         except FAILURES as error:
             # A question says by a UserError why it cannot be asked of this model or batch.
             reason = str(error) if isinstance(error, UserError) else with_type(error)
@@ -178,9 +181,9 @@ class Answers:
         """
         findings = Findings(sorted(causes_of(self.signs.values()), key=urgency))
         findings.not_examined = []
-        why = self.subject.interface.missing
-        if about_outputs := self.missing.pop(why, []):
-            listed = "\n  ".join(about_outputs)
+        if self.about_outputs:
+            why = self.subject.interface.missing
+            listed = "\n  ".join(self.about_outputs)
             findings.not_examined.append(WITHOUT_OUTPUTS.format(why=why, questions=listed))
             findings.has_outputs = False
         for reason, questions in self.missing.items():

@@ -19,6 +19,10 @@ MOVE = 0.2  # by which parameters are moved, relative to their size: a ReLU has 
 LEAST_MOVE = 0.02  # where they are zeros
 
 
+class WithoutOutputs(UserError):
+    """The model cannot be asked for its outputs; why is in ``Subject.interface.missing``."""
+
+
 class Rows(NamedTuple):
     """Rows of a batch: what a model is given, and what it has to answer."""
 
@@ -195,7 +199,7 @@ class Subject:
     def check_outputs(self):
         """Check that the model can be asked for outputs."""
         if self.interface.compute is None:
-            raise UserError(self.interface.missing)
+            raise WithoutOutputs(self.interface.missing)
 
     def outputs(self, inputs, params=None):
         """The logits, or numbers, for some inputs, without dropout."""

@@ -43,7 +43,7 @@ ALONE = {
 @pytest.fixture(autouse=True)
 def every_bug_of_a_check_is_raised(monkeypatch):
     """Without it a check with a bug would count as one that could not be made."""
-    monkeypatch.setattr(doctor, "FAILURES", (ValueError,))
+    monkeypatch.setattr(doctor, "FAILURES", (nf.UserError,))
 
 
 def planted(title):
@@ -116,9 +116,21 @@ def test_a_check_that_does_not_say_why_it_cannot_be_made_says_nothing_of_outputs
         """Whether it says why."""
         raise ValueError
 
+    monkeypatch.setattr(doctor, "FAILURES", (Exception,))
     monkeypatch.setattr(doctor, "QUICK", (fails,))
     line = "not examined, which is no mistake: Whether it says why: ValueError"
     assert found_in(text(), quick=True).not_examined == [line]
+
+
+def test_only_a_question_of_outputs_is_listed_under_those(monkeypatch):
+    def fails(subject):
+        """Whether it has no word of a reason."""
+        raise nf.UserError
+
+    monkeypatch.setattr(doctor, "QUICK", (fails,))
+    findings = found_in(text(), quick=True)
+    line = "not examined, which is no mistake: Whether it has no word of a reason: "
+    assert findings.has_outputs and findings.not_examined == [line]
 
 
 # -- what is healthy, or was chosen
