@@ -112,6 +112,7 @@ def test_what_a_person_can_mend_is_one_line(run):
 
     for command, line in table(__file__, "messages")["exercises"].items():
         told(command, f"{line}\n")
+    told(f"hint {'9' * 5000}", "there is no exercise '9999")  # int() refuses as many digits
     such = "such as def soft_lookup(similarities, values):\n"
     of_file("other.py", "x = 1\n", f" defines no function of an exercise, {such}")
     unreadable = ": Python cannot read it: "

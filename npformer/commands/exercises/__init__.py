@@ -178,7 +178,7 @@ def check_all(options, progress):
         print(f"{n_solved} of these {len(functions)} are solved")
     if n_solved < len(functions):
         return 1
-    print(next_line(progress, after=name))
+    print(next_line(progress, after=functions[-1][0]))
     return 0
 
 

@@ -28,8 +28,8 @@ def actions_of(parser):
 
 def named(name, exercises, program):
     """The exercise of this name, or of this number in the list."""
-    if name.isascii() and name.isdigit() and 0 < int(name) <= len(exercises):
-        name = list(exercises)[int(name) - 1]
+    by_number = {str(number): each for number, each in enumerate(exercises, 1)}
+    name = by_number.get(name, name)
     if name not in exercises:
         advice = nearest(name, exercises) or f": see {program}"
         if name.lstrip("-").isdigit():
