@@ -382,7 +382,7 @@ def check_like(
 
     Raises
     ------
-    ValueError
+    UserError
         With the first difference.
     TypeError
         If ``tree`` is not a dict.

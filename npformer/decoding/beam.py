@@ -101,7 +101,7 @@ def beam_search(
 
     Raises
     ------
-    ValueError
+    UserError
         As ``greedy_decode``.
 
     Examples

@@ -65,7 +65,7 @@ def greedy_decode(
 
     Raises
     ------
-    ValueError
+    UserError
         If a logit is NaN or inf, with the parameter that is; or if there is no token to choose, as
         all but padding (and the end token before ``min_len``) have a logit of -inf.
 

@@ -33,7 +33,7 @@ def log_probability(
 
     Raises
     ------
-    ValueError
+    UserError
         If the log-probability of a target is NaN, with the parameter that is.
 
     Examples

@@ -108,7 +108,7 @@ def sample(
 
     Raises
     ------
-    ValueError
+    UserError
         As ``greedy_decode``.
 
     Examples

@@ -57,7 +57,7 @@ def save_checkpoint(path: Any, arrays: dict[str, np.ndarray], info: dict) -> Non
         unchanged.
     TypeError
         If a value in ``arrays`` or ``info`` cannot be saved; the error names it.
-    ValueError
+    UserError
         If ``info`` is too large.
 
     Examples

@@ -23,7 +23,7 @@ def locked(folder):
     """Lock a folder, which exists, against other trainings.
 
     The lock ends with the block, or with the process, however that ends. If another training holds
-    the lock, a ``ValueError`` is raised.
+    the lock, a ``UserError`` is raised.
     """
     with contextlib.ExitStack() as stack:
         try:

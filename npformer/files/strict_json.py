@@ -14,7 +14,7 @@ MOST_DIGITS = 299  # of an integer, so that it can be converted to a float
 def parse_json(text, what):
     """Parse JSON of unknown origin; ``what`` names it in error messages.
 
-    What is no JSON, or larger than anything that npformer writes, is a ``ValueError``.
+    What is no JSON, or larger than anything that npformer writes, is a ``UserError``.
 
     >>> parse_json("[1, 2", "the header")
     Traceback (most recent call last):

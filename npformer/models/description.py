@@ -60,7 +60,7 @@ def from_description(description: dict[str, Any], arrays: dict[str, Any] | None 
 
     Raises
     ------
-    ValueError, TypeError
+    UserError, TypeError
         If it describes none of npformer's models, has settings that the model does not have, or
         wrong ones, or if ``arrays`` do not hold its parameters.
     """

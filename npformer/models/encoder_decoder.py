@@ -247,7 +247,7 @@ class EncoderDecoder(Model):
 
         Raises
         ------
-        ValueError
+        UserError
             If an id is out of range, or if the shapes do not match.
         """
         expected = "expected ids (B, T+1), a begin token, then one or more"

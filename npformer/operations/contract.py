@@ -207,7 +207,7 @@ def _letters_of_inputs(arrays, sizes):
 
 
 def check_contract(contract: Contract, function: Callable, flops: str = "") -> None:
-    """Raise ``ValueError`` unless a contract describes each array argument of a function, and
+    """Raise ``UserError`` unless a contract describes each array argument of a function, and
     nothing else.
 
     An array has the type hint of one, or neither a type hint nor a default value. The contract also

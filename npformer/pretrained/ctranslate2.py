@@ -74,7 +74,7 @@ def export(
 
     Raises
     ------
-    ValueError
+    UserError
         If CTranslate2 has no such model.
     """
     folder = path_to_replace(folder, "a folder")

@@ -61,7 +61,7 @@ def save(
 
     Raises
     ------
-    ValueError
+    UserError
         If no family has such a model; the error says why.
     CheckpointError
         If it cannot be written, for example because the disk is full.

@@ -138,7 +138,7 @@ def batches(
 
     Raises
     ------
-    ValueError
+    UserError
         If the arrays have different lengths, or there would be no batch.
     TypeError
         If something can be read only once, as a generator.

@@ -178,7 +178,7 @@ class TranslationSettings(RunSettings):
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, UserError
         If a setting has the wrong type or is out of range.
 
     Examples

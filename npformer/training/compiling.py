@@ -58,7 +58,7 @@ def compile_kernels(
 
     Raises
     ------
-    ValueError
+    UserError
         If the model needs a batch, and none is given.
 
     Examples

@@ -135,7 +135,7 @@ def pieces_of(params, frozen, decays) -> list[Piece]:
 
     ``frozen`` are paths of arrays or of dicts of arrays that are never updated; ``decays(array)``
     says whether the weight decay applies to it. A path that matches no parameter, or frozen=all
-    parameters, is a ``ValueError``.
+    parameters, is a ``UserError``.
 
     >>> layer = {"weight": np.zeros((3, 3)), "bias": np.zeros(3)}
     >>> params = {"table": np.zeros((2, 3)), "layer": layer}

@@ -96,7 +96,7 @@ class Optimizer:
         ------
         TypeError
             If a parameter is no array of float32 or float64.
-        ValueError
+        UserError
             If two parameters are one array, or have one path.
         """
         check_trainable(params)
@@ -127,7 +127,7 @@ class Optimizer:
 
         Raises
         ------
-        ValueError
+        UserError
             If a gradient is missing or has another shape, or the state is that of another optimizer
             or of other parameters.
         """

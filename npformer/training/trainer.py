@@ -456,7 +456,7 @@ class Trainer:
 
         Raises
         ------
-        ValueError
+        UserError
             If ``info`` or ``arrays`` has a name that the trainer itself uses.
         """
         with self._guard():  # a file that is written is known to be of this training

@@ -15,7 +15,7 @@ from npformer.reference.math.dropout import dropout, dropout_backward
 def embedding(ids: Array, table: Array) -> Array:
     """Look up the row of each id in the table: ``y[b, t] = table[ids[b, t]]``.
 
-    A TypeError is raised if ids are not integers, a ValueError if one is negative or not below V.
+    A TypeError is raised if ids are not integers, a UserError if one is negative or not below V.
     (NumPy would take a negative id as counted from the end.)
 
     >>> embedding(np.array([2, 0]), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))

@@ -24,7 +24,7 @@ def split_heads(x: Array, n_heads: int) -> Array:
     (B, H, T, K).
 
     Head h is ``x[..., h * K : (h + 1) * K]``. ``merge_heads`` is the inverse, and the backward
-    pass. A ValueError is raised if D is not divisible by ``n_heads``.
+    pass. A UserError is raised if D is not divisible by ``n_heads``.
 
     >>> split_heads(np.zeros((1, 10, 512)), n_heads=8).shape
     (1, 8, 10, 64)
