@@ -13,7 +13,7 @@ from npformer.checks import check_choice
 from npformer.decoding.generation import FORBIDDEN, NOT_FINITE, no_token
 from npformer.decoding.request import Request, checked_request
 from npformer.errors import UserError
-from npformer.operations.options import AT_LEAST_1, check_option
+from npformer.operations.options import check_option
 
 SHOWN = 8  # tokens of a hypothesis, in its text
 
@@ -115,7 +115,7 @@ def beam_search(
     (2, 2, True)
     """
     request = checked_request(model, src, bos_id, eos_id, max_len, min_len)
-    beam_size = AT_LEAST_1.check("beam_size", beam_size)
+    beam_size = check_option("beam_size", beam_size)
     n_best = check_option("n_best", n_best)
     if n_best > beam_size:
         raise UserError(f"n_best={n_best}, expected at most beam_size={beam_size}")

@@ -105,9 +105,9 @@ NAMES = {
     SEED: "seed",
     AT_LEAST_0: "min_len n_plain n_steps n_types",
     AT_LEAST_1: """
-        code_size d_ff d_head d_model dilation k length max_len max_rows n_best n_heads n_inputs
-        n_kv_heads n_layers n_outputs n_shards n_tokens original_max_len rank share_layers src_vocab
-        step steps tgt_vocab total vocab warmup window
+        beam_size code_size d_ff d_head d_model dilation k length max_len max_rows n_best n_heads
+        n_inputs n_kv_heads n_layers n_outputs n_shards n_tokens original_max_len rank share_layers
+        src_vocab step steps tgt_vocab total vocab warmup window
     """,
     Option(float): "grad_scale",
     FRACTION: "beta1 beta2 dropout dropout_rate hidden_dropout_rate inner_dropout momentum",

@@ -23,7 +23,7 @@ from npformer.files.checkpoint import (
     save_checkpoint,
 )
 from npformer.models import EncoderDecoder, describe, from_description
-from npformer.operations.options import AT_LEAST_1
+from npformer.operations.options import check_option
 from npformer.quantized import moved
 from npformer.text.in_batches import pack
 from npformer.tokens.subwords import Subwords, bytes_in
@@ -152,7 +152,7 @@ class Translator:
 
         ``lines`` and the options are those of ``translate``, and n_best (default 1).
         """
-        options["beam_size"] = AT_LEAST_1.check("beam_size", options.get("beam_size", BEAM_SIZE))
+        options["beam_size"] = check_option("beam_size", options.get("beam_size", BEAM_SIZE))
         lines = each_line("lines", lines)
         first = 1
         while chunk := list(islice(lines, READ_AHEAD)):

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from npformer.commands.shared.signature import Reading
 
 from npformer.decoding.sampling import SamplingOptions
-from npformer.operations.options import Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +38,6 @@ class Search:
         length^A or ((5 + length)/6)^A
     """
 
-    beam_size: Annotated[Count, Reading(flag="--beam")] = 5
+    beam_size: Annotated[int, Reading(flag="--beam")] = 5
     length_penalty: float = 1.0
     penalty_form: Literal["power", "gnmt"] = "power"
