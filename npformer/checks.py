@@ -97,8 +97,17 @@ def check_choice(name, value, choices):
     """One of several strings."""
     if isinstance(value, str) and value in choices:
         return value
+    raise UserError(f"{name}={shown(value)}, expected {named(choices)}")
+
+
+def named(choices):
+    """The names of choices in an error, of which there are two or more.
+
+    >>> named(["left", "right", "both"])
+    "'left', 'right' or 'both'"
+    """
     *others, last = map(repr, choices)
-    raise UserError(f"{name}={shown(value)}, expected {', '.join(others)} or {last}")
+    return f"{', '.join(others)} or {last}"
 
 
 def check_flag(name, value):

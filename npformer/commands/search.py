@@ -84,7 +84,7 @@ def main(
     if any(map(is_standard_input, files)):
         standard_input()  # raises, before a model is read, if there is none
     index = index or model.parent / f"{model.absolute().name}.vectors.safetensors"
-    texts = Texts()
+    texts = SearchedTexts()
     for path in files:
         texts.add(path)
     refuse_overwriting([*files, *texts.by_file], index=index)
@@ -151,7 +151,7 @@ def places_of(texts):
 
 
 @dataclass
-class Texts:
+class SearchedTexts:
     """The texts of files, and what is skipped of them.
 
     Attributes

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npformer.checks import check_array, check_ids, check_shape
+from npformer.checks import check_array, check_ids, check_shape, named
 from npformer.errors import UserError
 from npformer.layers.normalisation import normalise
 from npformer.layers.position_wise import hidden_layer
@@ -25,8 +25,9 @@ IGNORED = -1  # a class or word that is not counted
 class Head:
     """The head of an encoder without a task, and the base class of the others.
 
-    The positions of a sequence become one vector, or none do; there is no output layer, and so
-    there are no targets. A head with an output layer defines
+    Without a task the encoder ends with its vectors: one for each sequence, or, if the setting
+    ``pooling`` is "none", one for each position. There is no output layer that makes something else
+    of them, and so there are no targets. A head with an output layer defines
 
     - ``checked(inputs, targets)`` -> the targets, checked; classes are -1 at the padding of inputs
     - ``n_counted(inputs, targets)`` -> how many of them count
@@ -53,18 +54,17 @@ class Head:
         task = f"task={self.settings.task!r}"
         n_outputs = self.settings.n_outputs
         if (n_outputs is not None) != self.has_n_outputs:
-            tasks = "'classes' or 'numbers', and only with them"
-            raise UserError(
-                f"n_outputs={n_outputs} with {task}: expected a number of outputs with {tasks}"
-            )
+            tasks = named([name for name, head in HEADS.items() if head.has_n_outputs])
+            expected = f"a number of outputs with {tasks}, and only with them"
+            raise UserError(f"n_outputs={n_outputs} with {task}: expected {expected}")
         if self.settings.tie_embeddings and not self.may_tie:
             raise UserError(f"tie_embeddings=True with {task}, expected task='words'")
 
     def check_output(self):
         """Raise an error if there is no output layer."""
         if self.size is None:
-            expected = "expected 'classes', 'numbers' or 'words'"
-            raise UserError(f"task=None, {expected}: without one there is no output")
+            tasks = named([name for name in HEADS if name is not None])
+            raise UserError(f"task=None, expected {tasks}: without one there is no output")
 
     def new_params(self, new):
         """The parameters between the layers and the output layer."""
@@ -102,7 +102,7 @@ class Head:
         return inputs.shape if self.by_position else inputs.shape[:1]
 
 
-class Classes(Head):
+class ClassHead(Head):
     """The class of each sequence, or of each position."""
 
     has_n_outputs = True
@@ -129,7 +129,7 @@ class Classes(Head):
         return IGNORED if self.by_position else None
 
 
-class Words(Classes):
+class WordHead(ClassHead):
     """The word at each position, as in BERT, which learns from words that are hidden."""
 
     has_n_outputs = False
@@ -168,7 +168,7 @@ class Words(Classes):
         return z, backward
 
 
-class Numbers(Head):
+class NumberHead(Head):
     """``n_outputs`` numbers of each sequence, or of each position."""
 
     has_n_outputs = True
@@ -198,4 +198,4 @@ class Numbers(Head):
         return None
 
 
-HEADS = {None: Head, "classes": Classes, "numbers": Numbers, "words": Words}
+HEADS = {None: Head, "classes": ClassHead, "numbers": NumberHead, "words": WordHead}

@@ -30,8 +30,8 @@ from npformer.training.settings import LoopSettings
 LONGEST = 1024  # a model's max_len, unless the setting max_len is larger
 
 
-class Texts(NamedTuple):
-    """The texts of a training."""
+class Splits(NamedTuple):
+    """The text that a training learns from, and the text that it is validated with."""
 
     training: ParallelText
     validation: ParallelText
@@ -60,7 +60,7 @@ class TranslationRun(TextRun):
         at validations that may be averaged, the log ``log.jsonl`` and the final model
         ``model.safetensors``.
     settings : TranslationSettings
-    texts : Texts
+    texts : Splits
     source, target : Subwords
     backend, ranks
         As for ``Trainer``. Rank 0 writes all files.
@@ -100,7 +100,7 @@ class TranslationRun(TextRun):
         """Start a new training; this learns the vocabulary."""
         check_instance("settings", settings, TranslationSettings, "TranslationSettings")
         ranks = cls.ranks_of_new(out, settings, ranks)
-        texts = Texts.find(settings)
+        texts = Splits.find(settings)
         check_packages()
         check_precision(settings.precision, get_backend(backend))
         source, target = _learned(texts.training, settings, ranks)
@@ -121,7 +121,7 @@ class TranslationRun(TextRun):
         fixed = {"steps"} if before.schedule == "cosine" else set()
         settings = before.changed(changes or {}, cls.MAY_CHANGE - fixed, path)
         check_packages()
-        texts = Texts.find(settings)
+        texts = Splits.find(settings)
         run = cls(out, settings, texts, source, target, backend, ranks)
         run.go_on_from(path, arrays, info, before)
         run.place = Place(*info["place"])

@@ -55,7 +55,7 @@ from npformer import tree
 from npformer.decoding.text import LanguageDecoder
 from npformer.decoding.translation import TranslationDecoder
 from npformer.diagnosis.watch import MATCHED, SAME, UNLIKE
-from npformer.models.heads import Classes
+from npformer.models.heads import ClassHead
 from npformer.models.low_rank import LowRank
 from npformer.models.recurrent import RecurrentDecoder
 from npformer.reference import ops as reference
@@ -280,7 +280,7 @@ def padding_is_not_masked_by_the_model(_, self, ids):
     return np.ones(ids.shape, bool)[:, None, None]
 
 
-class MeanOverPadding(Classes):
+class MeanOverPadding(ClassHead):
     """The head of classes, which counts padding, too."""
 
     def before_output(self, ops, params, y, keep_mask):
