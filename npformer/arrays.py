@@ -1,4 +1,6 @@
-"""The library of an array (NumPy or CuPy) and its device."""
+"""What is done with arrays of NumPy and of CuPy alike: find the library and the device of an array,
+move it, view it in another form, and compare arrays by a checksum.
+"""
 
 import zlib
 
@@ -105,11 +107,23 @@ def number_of(x):
 
 
 def digest(values):
-    """One number that is the same for equal NumPy arrays and texts; all else is left out."""
+    """A checksum of NumPy arrays and texts: one number, the same for the same bytes in this order.
+
+    It knows neither shapes nor dtypes. Anything else is a ``TypeError``, as values that it left out
+    would pass for equal.
+
+    >>> digest([np.arange(3), "a"]) == digest([np.arange(3), "a"]) != digest([np.arange(3), "b"])
+    True
+    >>> digest([[1.0, 2.0]])
+    Traceback (most recent call last):
+    TypeError: a digest of a list, expected NumPy arrays or texts
+    """
     crc = 0
     for x in values:
         if isinstance(x, np.ndarray):
             crc = zlib.crc32(np.ascontiguousarray(x).data, crc)
         elif isinstance(x, str):
             crc = zlib.crc32(x.encode("utf-8", "surrogatepass"), crc)
+        else:
+            raise TypeError(f"a digest of a {type(x).__name__}, expected NumPy arrays or texts")
     return crc

@@ -280,10 +280,12 @@ def facts_of(trainer):
 def facts_of_step(trainer, batches, checked):
     """What has to be the same on all ranks in each step, of what ``_checked`` has returned."""
     n_targets, numbers = checked
+    # What else a batch has, such as None in place of a mask, is not compared.
+    arrays = [x for batch in batches for x in batch if isinstance(x, np.ndarray)]
     return {
         "step": numbers.step,
         "lr": numbers.lr,
         "shards": [trainer.sharding.count(batch) for batch in batches],
         "targets": n_targets,
-        "batch": digest(x for batch in batches for x in batch),
+        "batch": digest(arrays),
     }
