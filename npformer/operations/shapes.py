@@ -196,13 +196,17 @@ def _learned(argument, shape, sizes):
 
 
 class Misfit(NamedTuple):
-    """An array whose shape does not fit, among those that an operation is called with."""
+    """A call of an operation with an array whose shape does not fit, and the error that says so.
+
+    ``match`` learns the sizes of letters from one array after another. This is what it knew when it
+    came to the array with this ``name``.
+    """
 
     contract: Contract
     name: str
     shapes: dict[str, tuple]  # of all arrays
-    sizes: Sizes  # which the arguments before it tell
-    of_options: Sizes  # which those tell that are sizes
+    sizes: Sizes  # known from the options and from the arrays that were matched before this one
+    of_options: Sizes  # known from the options alone, such as n_heads: no array has been matched
 
     @property
     def argument(self):
