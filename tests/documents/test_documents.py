@@ -71,6 +71,18 @@ def test_links_lead_somewhere(path):
     assert [link for link in links if not is_there(target(path, link))] == []
 
 
+def test_the_names_of_code_that_contributors_read_are_in_the_code():
+    files = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.cuh")]
+    files += [*(ROOT / "tests").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]
+    files += [*DOCS.glob("*.py")]  # Sphinx's settings
+    names = {path.stem for path in files}
+    for path in files:
+        names.update(re.findall(r"\w+", read(path)))
+    quoted = re.findall(r"`(\w+)(?:\(.*?\))?`", read(ROOT / "CONTRIBUTING.md"))
+    assert len(quoted) > 100
+    assert [name for name in quoted if name not in names] == []
+
+
 @for_each(DOCUMENTS)
 def test_links_to_files_have_the_paths_of_the_files(path):
     file = r"\[`([\w/.]+\.(?:py|pyi|cu|js|html|json|ipynb|md))`"
