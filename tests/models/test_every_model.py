@@ -26,6 +26,7 @@ from npformer import (
     LanguageModel,
     Recurrent,
     Trainer,
+    Transformer,
     greedy_decode,
     tree,
 )
@@ -266,3 +267,25 @@ def test_a_bytenet_learns_to_copy():
 def test_a_recurrent_model_learns_to_reverse():
     model = Recurrent(11, 11, d_model=32, attention="general", dropout=0.0)
     assert_it_learns(CopyTask(max_len=5, reverse=True), model, lr=0.01, n_steps=400)
+
+
+SMALL = {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 4, "max_len": 16}
+IDS = np.ones((3, 14), int)
+IDS_WITH_ONE_MORE = np.ones((3, 15), int)
+FILLED_UP = {  # a model, a batch, and the shapes of what it is filled up to
+    "Transformer": (Transformer(9, 9, **SMALL), (IDS, IDS_WITH_ONE_MORE), [(10, 16), (10, 17)]),
+    "LanguageModel": (LanguageModel(9, **SMALL, pad_id=0), (IDS_WITH_ONE_MORE,), [(10, 17)]),
+    "LanguageModel, targets": (
+        LanguageModel(9, **SMALL, pad_id=0),
+        (IDS, IDS),
+        [(10, 16), (10, 16)],
+    ),
+}
+
+
+@each_of(("model", "batch", "shapes"), FILLED_UP)
+def test_a_batch_is_filled_up_with_padding_but_not_beyond_max_len(model, batch, shapes):
+    """To ten rows; to 16 columns, where multiples of ten would be 20."""
+    filled = model.fill_up(batch, lambda n: -(-n // 10) * 10)
+    assert [x.shape for x in filled] == shapes
+    assert [x.sum() for x in filled] == [x.sum() for x in batch]
