@@ -22,8 +22,9 @@ INT64 = np.dtype(np.int64)
 
 def warn(message):
     """Issue a warning at the line of the caller's program that called npformer."""
+    ours = "npformer", "contextlib"  # which calls the context managers of npformer
     frame, level = inspect.currentframe(), 1
-    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == "npformer":
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
 

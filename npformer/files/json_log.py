@@ -6,10 +6,10 @@ It can be read while it is written; only its last line may be cut.
 import json
 import os
 import shutil
-import warnings
 from pathlib import Path
 from typing import Self
 
+from npformer.checks import check_int, warn
 from npformer.files.paths import check_regular, name_for_damaged, path_to_replace, replace_file
 from npformer.files.strict_json import check_restorable, parse_json
 from npformer.runtime.interrupts import deferred_interrupts
@@ -46,6 +46,7 @@ class JsonLog:
     """
 
     def __init__(self, path: str | Path, keep: int = 0) -> None:
+        keep = check_int("keep", keep, at_least=0)
         self.path = path_to_replace(path, "a file")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = self._kept(keep) if keep and self.path.exists() else []
@@ -79,7 +80,7 @@ class JsonLog:
             aside = name_for_damaged(self.path)
             shutil.copy2(self.path, aside)
             what = f"{self.path}: {_described(damaged)}"
-            warnings.warn(f"{what}; the file as it was is now {aside}", stacklevel=3)
+            warn(f"{what}; the file as it was is now {aside}")
         return [record for record in records[:keep] if record is not None]
 
     @staticmethod
@@ -90,7 +91,7 @@ class JsonLog:
         """
         records, damaged = _parsed(path)
         if damaged:
-            warnings.warn(f"{path}: {_described(damaged)}", stacklevel=2)
+            warn(f"{path}: {_described(damaged)}")
         return [record for record in records if record is not None]
 
 

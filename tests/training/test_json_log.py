@@ -8,6 +8,7 @@ import pytest
 from programs import WITH_PIPES
 from refusals import refuses
 from tables import each_of
+from trainings import SRC, TGT, make
 
 from npformer.training import JsonLog
 
@@ -117,6 +118,24 @@ def test_a_damaged_line_is_told_of_and_the_file_kept_aside(path, line):
             log.write({"step": 4})
         assert steps(path) == [1, 2, 3, 4]
         assert path.with_name(f"log.jsonl.damaged{n}").read_bytes() == before
+
+
+def test_a_warning_of_a_damaged_line_has_the_line_that_called_npformer(path):
+    path.write_bytes(b"[1]\n")
+    trainer = make()
+    trainer.state.n_logged = 1  # as after a training that has written it
+    with pytest.warns(UserWarning, match="line 1 is damaged") as caught:
+        JsonLog.read(path)
+        JsonLog(path, keep=1).__exit__()
+        path.write_bytes(b"[1]\n")
+        trainer.fit([(SRC, TGT)], save=path.parent, progress=False)
+    assert [warning.filename for warning in caught] == [__file__] * 3
+
+
+def test_no_negative_number_of_records_is_kept(path):
+    before = path.read_bytes()
+    refuses(ValueError, "keep=-1, expected at least 0", JsonLog, path, keep=-1)
+    assert path.read_bytes() == before
 
 
 def test_damaged_lines_are_told_of_when_a_log_is_read(path):
