@@ -1,7 +1,8 @@
 """Kernels that are the same in each backend except for the functions that they call.
 
 These functions are given: ``kernel_of`` of the backend, and ``empty(shape, dtype)``, which returns
-a new array, among them. ``as_it_lies`` and ``without`` are those of ``kernel_of``.
+a new array, among them. ``Backend.kernel_of`` (``operations/backend.py``) says what it does, and
+what ``as_it_lies`` and ``without`` are.
 """
 
 from functools import partial
@@ -86,10 +87,11 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
     The arrays are in (T, B, D) order, in which the inputs that a tap sees are contiguous, and so
     are the outputs that see them; in (B, T, D) order each sequence would need a product of its own.
     ``multiply(a, b, out, add)`` writes a b, or adds it to ``out``. In half precision the sum is
-    rounded after each tap.
+    rounded after each tap. Inputs and dy are copied into this order, so they may lie anywhere;
+    ``as_it_lies`` is "weight" if ``multiply`` reads that in any layout.
     """
 
-    @kernel_of(reference.conv1d, as_it_lies=as_it_lies)
+    @kernel_of(reference.conv1d, as_it_lies=f"x {as_it_lies}")
     def conv1d(x, weight, bias, dilation, causal):
         B, T, _ = x.shape
         rows = by_time(x)
@@ -99,7 +101,7 @@ def make_convolution_kernels(kernel_of, empty, multiply, sum_over_rows, as_it_li
             multiply(rows[all_of(inputs, B)], weight[w], y[all_of(outputs, B)], add=True)
         return by_sequence(y, B)
 
-    @kernel_of(reference.conv1d_backward, as_it_lies=f"dy {as_it_lies}")
+    @kernel_of(reference.conv1d_backward, as_it_lies=f"x dy {as_it_lies}")
     def conv1d_backward(dy, x, weight, bias, dilation, causal):
         B, T, _ = x.shape
         rows = by_time(x)
