@@ -9,7 +9,7 @@ from npformer import reference, tree
 from npformer.arrays import beside, on_host
 from npformer.diagnosis.interface import Interface, interface_of, is_word
 from npformer.errors import UserError
-from npformer.models.batch import checked_results, count_of, loss_options
+from npformer.models.batch import checked_results, count_of, taken_by_loss
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 
@@ -244,13 +244,13 @@ class Subject:
 
     def loss_of(self, params=None, **options):
         """The loss alone, for which a model that has the option computes no gradient."""
-        if "with_grad" in loss_options(self.model).names:
+        if "with_grad" in taken_by_loss(self.model).names:
             options["with_grad"] = False  # a third of the time
         return float(self._loss_and_grad(params or self.params, self.sample, options)[0])
 
     def _loss_and_grad(self, params, batch, options):
         options = {"dropout_key": None, "backend": self.ops} | options
-        if loss_options(self.model).needs_n_tokens:
+        if taken_by_loss(self.model).needs_n_tokens:
             options.setdefault("n_tokens", count_of(self.model, batch))
         return self.model.loss_and_grad(params, *batch, **options)
 

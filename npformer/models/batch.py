@@ -11,7 +11,7 @@ from npformer.checks import check_int
 from npformer.errors import UserError
 
 
-class LossOptions(NamedTuple):
+class TakenByLoss(NamedTuple):
     """What the ``loss_and_grad`` of a model takes beside its parameters and a batch."""
 
     names: frozenset[str]
@@ -19,13 +19,13 @@ class LossOptions(NamedTuple):
     needs_n_tokens: bool  # whether it cannot count the targets itself
 
 
-def loss_options(model) -> LossOptions:
-    """The ``LossOptions`` of a model."""
+def taken_by_loss(model) -> TakenByLoss:
+    """The ``TakenByLoss`` of a model."""
     parameters = inspect.signature(model.loss_and_grad).parameters
     takes_others = any(each.kind == each.VAR_KEYWORD for each in parameters.values())
     n_tokens = parameters.get("n_tokens")
     needs_n_tokens = n_tokens is not None and n_tokens.default is n_tokens.empty
-    return LossOptions(frozenset(parameters), takes_others, needs_n_tokens)
+    return TakenByLoss(frozenset(parameters), takes_others, needs_n_tokens)
 
 
 def names_of_batch(model):

@@ -125,7 +125,6 @@ class Loop:
         self.saved: tuple | None = None  # (steps, validations) of the last checkpoint
         # The first validation that counts; 0 if a training goes on in its own folder.
         self.first = len(self.validations)
-        self.minutes = settings.minutes
         self.began = time.perf_counter()  # from when the minutes count
         self.slowest = 0.0  # seconds of a validation, which the time limit has to leave
         for name in ("patience", "every"):

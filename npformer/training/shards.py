@@ -110,7 +110,7 @@ class OverShards:
     It takes the place of ``WholeBatch``. Threads compute the shards at the same time. Each has a
     dropout key that is derived from that of the batch. Their gradients are added up as soon as they
     are there. So a thread needs memory for its activations and for gradients of about two layers,
-    not for a whole one.
+    not of the whole model.
     """
 
     def __init__(self, loss_and_grad, state, sharding):
@@ -129,7 +129,7 @@ class OverShards:
     def losses(self, shards, n_shards, gradients, options):
         """Compute some of the ``n_shards`` of a batch, and return the loss of each.
 
-        Their gradients go into a ``GradientTree``.
+        Their gradients go into a ``GradientTree``. ``OverRanks`` calls this with those of a rank.
         """
 
         def loss_of(shard):
@@ -180,7 +180,12 @@ class GradientTree:
         self.lock = threading.Lock()
 
     def add(self, shard, path, grad):
-        """Add a gradient to that of its sibling, their sum to its own, and so on to the root."""
+        """Add a gradient to that of its sibling, their sum to its own, and so on to the root.
+
+        Of shards 0 to 7, for example, 4 and 5 are added into a new array, 6 and 7 into another, and
+        these two sums into one of them. In the first batch of a step, 0 and 1 are added into the
+        array of the whole sum, to which that of 2 and 3 is added then, and that of 4 to 7.
+        """
         slot = self.slots[path]
         root, flat = self.sum_with[shard]
         total = slot.of(flat)

@@ -35,7 +35,7 @@ def training_step(
     optimizer,
     options,
     clip_norm,
-    has_loss_scale=False,
+    has_loss_scale,
 ):
     """Compute loss and gradient, norm and clipping, and update the parameters.
 
@@ -52,7 +52,7 @@ def training_step(
     loss_and_grad : WholeBatch, OverShards or OverRanks
         It computes a batch, writes its gradients into ``state.flat_grads``, and returns its loss.
         The gradients of the first batch of a step overwrite what is there, those of the others are
-        added to it. Ranks exchange gradients and losses with the last batch.
+        added to it. Ranks (processes) exchange gradients and losses with the last batch.
     optimizer : FlatOptimizer
     options : dict
         Further options of the model's ``loss_and_grad``, such as the backend.
@@ -68,7 +68,8 @@ def training_step(
         Whether both are usable numbers. If not, the step has changed no parameter.
     """
     n_targets, loss_scale, lr, step = numbers
-    # The loss and the gradients of each batch are divided by the targets of all batches.
+    # The loss and the gradients of each batch are divided by the targets of all batches, which a
+    # model calls tokens.
     options = options | {"n_tokens": n_targets}
     if has_loss_scale:
         options["loss_scale"] = loss_scale
@@ -82,7 +83,7 @@ def training_step(
     norm = optimizer.norm(state.flat_grads) / loss_scale
     clipping = 1.0 if clip_norm is None else clip_norm / np.maximum(norm, clip_norm)
     is_update = are_usable(loss, norm, clip_norm, state.flat_params.dtype)
-    # If it is none, NaN is the factor, with which reference/math/update.py changes nothing.
+    # If it is False, the factor is NaN, with which reference/math/update.py changes nothing.
     grad_scale = np.where(is_update, clipping / loss_scale, np.nan)
     optimizer.update(state, step=step, grad_scale=grad_scale, lr=lr)
     return loss, norm, is_update

@@ -27,7 +27,7 @@ from npformer.models.batch import (
     check_batches,
     checked_results,
     count_of,
-    loss_options,
+    taken_by_loss,
     without_ready,
 )
 from npformer.operations.explain import Calls
@@ -92,7 +92,8 @@ class Trainer:
           grads)`` as soon as those below a path are complete, and leave them out of ``grads``: then
           no thread holds a whole gradient. (One that is returned, too, counts once.) ``grads`` are
           new arrays in each call: they are kept while other rows are computed, in other threads.
-          Validation calls it with ``dropout_key=None`` and without ``ready``.
+          Validation calls it with ``dropout_key=None`` and without ``ready``; if it takes
+          ``with_grad``, with ``with_grad=False``: then ``grads`` are not used.
         - ``count(*batch)`` -> the number of targets of a batch, an int
         - ``fill_up(batch, rounded_up)``, optional: the batch with padding, for a GPU
         - ``shapes()``, optional: arrays like those of ``init``, with the same paths, shapes and
@@ -153,7 +154,7 @@ class Trainer:
         if not isinstance(optimizer, Optimizer):
             expected = "an optimizer such as Adam(lr=0.001)"
             raise TypeError(f"optimizer={optimizer!r}, expected {expected}")
-        self.loss_options = checked_options(model, self.settings)
+        self.taken_by_loss = checked_options(model, self.settings)
         self.model, self.optimizer = model, optimizer
         self.ranks = checked_ranks(ranks)
         self.ops = get_backend(backend, params)
@@ -163,6 +164,7 @@ class Trainer:
         flat_params = self.ops.device.asarray(tree.flatten(start)[0])
         optimizer.check_dtype(flat_params.dtype)
         check_in_dtype("clip_norm", self.settings.clip_norm or 0.0, flat_params.dtype)
+        # neighbouring parameters that are all frozen or not, and all decay or not
         pieces = pieces_of(start, self.settings.frozen, optimizer.decays)
         self.flat_optimizer = optimizer_over(self.ranks, optimizer, self.ops, pieces, flat_params)
         moments = self.flat_optimizer.init(flat_params)
@@ -176,7 +178,7 @@ class Trainer:
         precision = self.state.precision
         self.sharding = Sharding(device, self.ranks.size, self.settings.n_shards, self.params)
         loss_and_grad = precision.over(model.loss_and_grad)
-        if "ready" not in self.loss_options.names:
+        if "ready" not in self.taken_by_loss.names:
             loss_and_grad = without_ready(loss_and_grad)
         self.loss_and_grad = loss_over(
             self.ranks, loss_and_grad, self.state, self.sharding, self.flat_optimizer
@@ -193,11 +195,12 @@ class Trainer:
             clip_norm=self.settings.clip_norm,
             has_loss_scale=precision.has_loss_scale,
         )
-        self._run_step = self._step  # on a GPU, from a recording
+        self._recorded_step = self._step  # on a GPU, from a recording
         if self.ranks.is_alone:  # a message to another rank cannot be recorded
             fill_up = getattr(model, "fill_up", lambda batch, _: batch)
-            self._run_step = device.record(self._step, fill_up)
-        self._try_step = precision.over_step(self._run_step)  # again after an overflow of float16
+            self._recorded_step = device.record(self._step, fill_up)
+        # After an overflow of float16 it is made again.
+        self._retried_step = precision.over_step(self._recorded_step)
 
         self.ranks.agree(lambda: facts_of(self))
         self._guard = Guard()
@@ -252,7 +255,7 @@ class Trainer:
             n_targets, numbers = self.ranks.agreed(
                 partial(self._checked, batches), partial(facts_of_step, self, batches)
             )
-            loss, norm, is_update = self._try_step(batches, self.state.key, numbers)
+            loss, norm, is_update = self._retried_step(batches, self.state.key, numbers)
             loss, norm = float(loss), float(norm)
             if not is_update:
                 raise NonFiniteError(why_not_finite(self, batches, loss, numbers.lr))
@@ -377,7 +380,7 @@ class Trainer:
         check_batches(batches)
         params = self.params if params is None else params
         options: dict[str, Any] = {"dropout_key": None, "backend": self.ops}
-        if "with_grad" in self.loss_options.names:
+        if "with_grad" in self.taken_by_loss.names:
             options["with_grad"] = False  # a model of somebody else may compute it always
 
         def summed(batch):
@@ -517,14 +520,14 @@ class Trainer:
 
 
 def checked_options(model, settings):
-    """The ``LossOptions`` of a model that has a trainer's methods, and the options that are set."""
+    """The ``TakenByLoss`` of a model that has a trainer's methods, and the options that are set."""
     check_no_class("model", model)
     kind = type(model).__name__
     for method in ("init", "loss_and_grad", "count"):
         if not callable(getattr(model, method, None)):
             expected = "expected the methods in help(Trainer)"
             raise TypeError(f"the model {kind} has no {method}(), {expected}")
-    options = loss_options(model)
+    options = taken_by_loss(model)
     for name, value in settings.of_loss.items():
         if name not in options.names and not options.takes_others:
             raise UserError(f"{name}={value}, but the loss of {kind} has none: leave it out")
@@ -550,7 +553,10 @@ def optimizer_over(ranks, optimizer, ops, pieces, flat_params):
 
 
 def loss_over(ranks, loss_and_grad, state, sharding, optimizer):
-    """What computes a batch of a step: as a whole, over shards, or over ranks."""
+    """What computes a batch of a step: as a whole, over shards, or over ranks.
+
+    Of several ranks, the optimizer says which parts of the gradient each has to receive.
+    """
     if not ranks.is_alone:
         return OverRanks(loss_and_grad, state, sharding, optimizer)
     if sharding.n_shards == 1 or sharding.device.asynchronous:  # a GPU computes a batch as one

@@ -62,7 +62,7 @@ def memory_that_a_training_takes():
     before = CUDA.make_believe_used()
     trainer = new_trainer()
     expected, caught = losses_of(trainer)
-    assert not caught and len(trainer._run_step.recordings) == 3
+    assert not caught and len(trainer._recorded_step.recordings) == 3
     return expected, before, CUDA.make_believe_used() - before
 
 
@@ -94,7 +94,7 @@ def test_a_limit_of_cupys_pool_is_obeyed():
     done = []
     for part in LIMITS:
         trainer = new_trainer()
-        trainer._run_step.memory.pool.set_limit(size=int(part * needed))
+        trainer._recorded_step.memory.pool.set_limit(size=int(part * needed))
         losses, _ = losses_of(trainer)
         np.testing.assert_array_equal(losses, expected[: len(losses)])
         done.append(len(losses))
@@ -117,5 +117,5 @@ def test_steps_that_are_not_recorded_use_the_memory_of_those_that_are():
     trainer.step(batches=batches())
     assert (
         cupy.get_default_memory_pool().total_bytes() - before
-        < trainer._run_step.memory.pool.total_bytes() / 2
+        < trainer._recorded_step.memory.pool.total_bytes() / 2
     )

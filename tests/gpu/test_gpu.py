@@ -182,7 +182,7 @@ def test_a_recorded_step_is_the_step_itself(consistency):
         if NO_GPU and step >= 2:  # the host waits once, for the loss and the norm
             assert cupy.n_reads - reads == 1
     on_gpu = trainers[0]
-    assert all(on_gpu._run_step.recordings.values())
+    assert all(on_gpu._recorded_step.recordings.values())
     src[0, 0] = 11
     message = r"src\[0, 0\] is 11, expected 0 <= id < 11"
     refuses(ValueError, message, on_gpu.step, src, tgt)
@@ -282,7 +282,7 @@ def test_every_model_trains_in_lower_precision(name, precision):
         losses = [on_gpu.step(*batch) for batch in padded_batches()]
     assert_allclose(losses, losses_of_the_reference(name), rtol=0.02)
     messages = [str(warning.message) for warning in caught]
-    assert len(on_gpu._run_step.recordings) == (name not in NOT_RECORDED), messages
+    assert len(on_gpu._recorded_step.recordings) == (name not in NOT_RECORDED), messages
     assert ["cannot be recorded" in x for x in messages] == [True] * (name in NOT_RECORDED)
     assert tree.not_finite(on_gpu.state.grads) == []
 
