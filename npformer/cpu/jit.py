@@ -1,4 +1,18 @@
-"""How a function becomes a kernel, or a part of kernels. All flags for numba are set here."""
+"""How a function becomes a kernel, or a part of kernels. All flags for numba are set here.
+
+===============  ==================================================================================
+kernel           Python calls it.
+inlined          Kernels call it; each has its instructions among its own.
+exact            as ``inlined``, computed as written
+if_given         as ``inlined``, but nothing is done if an argument is None
+lowered          Kernels call it; what is decorated writes instructions of LLVM in its place.
+compiled_once    Kernels call a compiled function in its place: a kernel has one copy of that.
+address_of       C, or another kernel, calls it by its address.
+===============  ==================================================================================
+
+Of two functions that kernels call in its place, ``compiled_as`` (``scalar.py``) takes the one for
+the dtype of an argument, and numba's ``overload`` one for the activation (``kernels/activations``).
+"""
 
 from functools import partial
 
@@ -41,7 +55,9 @@ def kernel(function, forceinline=False, fastmath=FASTMATH, has_address=False):
         "no_cfunc_wrapper": not has_address,
     }
     compiled = numba.njit(**options)(function)
-    if forceinline:  # a kernel that calls it takes it without its machine code
+    # A kernel that calls it takes it without its machine code. What is set here, and what
+    # compiling.py overrides, are internals of numba: tests/package/test_numba.py asks for them.
+    if forceinline:
         part = numba.njit(**options | PART, no_cpython_wrapper=True)(function)
         compiled.get_call_template = part.get_call_template
         compiled.get_overload = part.get_overload

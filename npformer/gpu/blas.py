@@ -24,12 +24,11 @@ FAST_TF32 = 77
 FLOAT64 = 70
 DEFAULT_ALGORITHM = -1
 NO_REDUCED_SUMS = 16  # cublasMath_t: partial sums of half-precision products are added in float32
+COMPUTE_TYPE = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
 WORKSPACE = 32 * 2**20  # bytes; NVIDIA recommends this size for Hopper
 
 # by device: another thread would set the stream of a shared one before a product
 _handles = threading.local()
-COMPUTE_TYPE = {"float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT32, "bfloat16": FLOAT32}
-
 # Each thread has its own: another training may run in full precision at the same time.
 _is_tf32 = ContextVar("is_tf32", default=False)
 

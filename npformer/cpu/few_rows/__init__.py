@@ -5,10 +5,11 @@ Why it is fast: the time is that of reading the matrix from memory, which one co
 fast as several. BLAS would copy the matrix first, and waking threads would take longer than the
 work.
 
-An order to read the files in: ``product`` is the product, in one of six ways; two of them read the
-matrix as it lies (``dots``), or columns that lie side by side (``panels``). ``helpers`` are the
-threads. They find a job, one of the ``records``, at an address on a board, whose words they change
-by ``atomics``. Other files import from here.
+An order to read the files in: ``product`` is the product, in one of six ways, of which it has a
+table. ``dots`` has the way that reads the columns of the matrix one by one, ``panels`` those for
+rows that are copied side by side. ``helpers`` are the threads. They find a job, one of the
+``records``, at an address on a board, whose words they change by ``atomics``. Other files import
+from here.
 """
 
 from npformer.cpu.few_rows.helpers import JIT, PIECES, share_pieces

@@ -1,7 +1,7 @@
 """Attention that returns its weights: ``reference.attention`` and its backward pass.
 
-BLAS computes the products. Scale, mask and softmax are one kernel, which goes through each row of
-scores while it is in the cache; the reference makes an array (…, T, S) at each step.
+BLAS computes the products. Mask and softmax are one kernel, which goes through each row of scores
+while it is in the cache; the reference makes an array (…, T, S) at each step.
 """
 
 import numpy as np

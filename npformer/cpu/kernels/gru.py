@@ -1,7 +1,7 @@
 """The GRU: ``reference.gru`` and its backward pass, one kernel for a whole sequence.
 
-Each step is a matrix product and a loop that computes the gates and the new state of a number at
-once: no Python code runs, and no array is made, between two steps.
+Each step is a matrix product and two loops over a row, for the gates and the new state: no Python
+code runs, and no array is made, between two steps.
 """
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""Activations, a thread for each element."""
+"""Activations and their derivatives: ``relu``, ``gelu``, ``gelu_erf``, ``silu`` and their backward
+passes, a thread for each element; for ``fused`` also ``swiglu``, with bias and dropout.
+"""
 
 import cupy
 import numpy as np

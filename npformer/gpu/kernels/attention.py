@@ -1,5 +1,7 @@
-"""Attention that returns its weights: cuBLAS computes the products, one kernel scale, masks and
-softmax of each row.
+"""Attention that returns its weights: ``reference.attention`` and its backward pass.
+
+cuBLAS computes the products. Scale, mask and softmax are one kernel, a block of threads for each
+row of scores, so that no array is written at each step.
 """
 
 from npformer import reference

@@ -1,4 +1,8 @@
-"""The losses and their gradients, a block of threads for each token."""
+"""The losses with their gradients: ``reference.cross_entropy`` and ``paired_cross_entropy``, also
+after a linear map; a block of threads for each token.
+
+After a linear map the gradient is written over the logits, the largest array of a step.
+"""
 
 import cupy
 

@@ -1,4 +1,7 @@
-"""The kernels for decoding one token at a time that training does not need."""
+"""Decoding one token at a time: ``reference.cached_attention`` and ``log_softmax_top_k``.
+
+Keys and values are read where they lie in the cache, while the reference gathers them first.
+"""
 
 import cupy
 import numpy as np

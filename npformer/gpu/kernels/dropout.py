@@ -1,4 +1,7 @@
-"""Dropout, with the random bits of ``reference.random``."""
+"""Dropout: ``reference.dropout`` and its backward pass, and what other kernels with dropout need.
+
+A thread makes the random bits of an element, those of ``reference.random``; no array has them.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple

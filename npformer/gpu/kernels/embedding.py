@@ -1,5 +1,7 @@
-"""From token ids to vectors: rows of the table are copied; the backward pass adds up rows in the
-order of the ids.
+"""From token ids to vectors: ``reference.embedding``, ``embed_tokens`` and their backward passes.
+
+Scale, position and dropout are applied to a row of the table while it is copied. The backward pass
+adds up rows in the order of the ids, so that its bits are always the same.
 """
 
 import cupy

@@ -1,4 +1,4 @@
-"""The linear map."""
+"""The linear map: ``reference.linear`` and its backward pass, by the products of cuBLAS."""
 
 from npformer import reference
 from npformer.arrays import as_rows

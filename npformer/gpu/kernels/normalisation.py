@@ -1,4 +1,5 @@
-"""Layer normalisation and root-mean-square normalisation, a block of threads for each row.
+"""Layer normalisation and normalisation by the root mean square: ``reference.layer_norm``,
+``rms_norm`` and their backward passes, a block of threads for each row.
 
 Both have the same kernels, which do not centre the rows if there is no array of their means.
 """

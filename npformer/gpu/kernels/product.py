@@ -1,4 +1,7 @@
-"""Matrix products in which an exact 0 annihilates NaN and inf."""
+"""Matrix products in which an exact 0 annihilates NaN and inf: ``reference.product``.
+
+cuBLAS computes them, and a kernel computes the entries anew that are NaN or inf.
+"""
 
 from npformer import reference
 from npformer.gpu.backend import kernel_of

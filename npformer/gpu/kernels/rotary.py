@@ -1,4 +1,6 @@
-"""Rotary positions in one pass."""
+"""Rotary positions: ``reference.rotary`` and its backward pass, in one pass over the array, without
+arrays of cosines and sines.
+"""
 
 from functools import lru_cache
 

@@ -1,4 +1,6 @@
-"""Softmax and its logarithm, a block of threads for each row."""
+"""Softmax: ``reference.softmax``, ``log_softmax`` and their backward passes, a block of threads for
+each row, which may lie along any axis: it is not moved.
+"""
 
 import math
 

@@ -1,4 +1,5 @@
-"""The parameter updates of the optimizers, in one pass over the flat arrays.
+"""The parameter updates of the optimizers: ``reference.sgd_update`` and ``adam_update``, and the
+norm of a gradient, in one pass over the flat arrays. ``lion_update`` is left to the reference.
 
 Learning rate, step and gradient scale may be arrays of shape (), so that a recorded update reads
 their values at each replay.
