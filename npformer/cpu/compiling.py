@@ -77,6 +77,9 @@ def _shown(function):
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
+# These classes override internals of numba: tests/package/test_numba.py asks for them.
+
+
 class _Part(JITCodeLibrary):
     """The code of a function for the kernels that it is inlined into, without machine code."""
 
