@@ -9,7 +9,8 @@ from npformer import reference, tree
 from npformer.arrays import beside, on_host
 from npformer.diagnosis.interface import Interface, interface_of, is_word
 from npformer.errors import UserError
-from npformer.models.batch import checked_results, count_of, taken_by_loss
+from npformer.models.batch import count_of
+from npformer.models.loss_and_grad import checked_results, taken_by_loss
 from npformer.models.low_rank import LowRank
 from npformer.runtime.forks import cached_property
 

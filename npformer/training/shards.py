@@ -8,7 +8,7 @@ import numpy as np
 
 from npformer import tree
 from npformer.errors import UserError
-from npformer.models.batch import GivenGradients
+from npformer.models.loss_and_grad import GivenGradients
 from npformer.reference import split_key
 from npformer.runtime.memory import empty
 from npformer.runtime.sums import siblings_and_parents

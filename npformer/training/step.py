@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npformer import tree
-from npformer.models.batch import GivenGradients
+from npformer.models.loss_and_grad import GivenGradients
 from npformer.reference import derive_key
 from npformer.training.guard import are_usable
 

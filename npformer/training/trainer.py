@@ -23,13 +23,8 @@ from npformer.checks import check_in_dtype, check_no_class, shown, warn
 from npformer.errors import UserError
 from npformer.files.checkpoint import load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
-from npformer.models.batch import (
-    check_batches,
-    checked_results,
-    count_of,
-    taken_by_loss,
-    without_ready,
-)
+from npformer.models.batch import check_batches, count_of
+from npformer.models.loss_and_grad import checked_results, taken_by_loss, without_ready
 from npformer.operations.explain import Calls
 from npformer.operations.options import settings_from
 from npformer.quantized import check_trainable

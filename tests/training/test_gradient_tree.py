@@ -15,7 +15,7 @@ from programs import in_threads
 from refusals import refuses
 
 from npformer import SGD, CopyTask, Trainer, Transformer
-from npformer.models.batch import GivenGradients
+from npformer.models.loss_and_grad import GivenGradients
 from npformer.reference.math.update import NORM_BLOCK
 from npformer.runtime.chunks import chunks_of
 from npformer.runtime.ranks import share_of
