@@ -487,7 +487,8 @@ class Trainer:
     def restore(self, arrays: dict[str, np.ndarray], info: dict, path: str | Path) -> None:
         """Do the same as ``load``, with what ``load_checkpoint`` has returned for this path."""
         describe(self.model)  # raises if the model cannot be saved, which is no fault of the file
-        with refusing(path, "make the trainer with the file's settings, or try another file"):
+        advice = "make the trainer with the file's settings, or try another file"
+        with refusing(path, advice, (TypeError, UserError)):  # another ValueError is a bug
             params, moments, facts = checked_contents(arrays, info, self)
         self.ranks.agree(
             lambda: {"checkpoint": {"n_steps": info["n_steps"], "arrays": digest(arrays.values())}}

@@ -122,6 +122,14 @@ def test_a_trainer_with_other_arguments_is_refused_and_unchanged(tmp_path):
     refused_model("dtype is 'float32' in the file and 'float64' in the model", dtype="float64")
 
 
+def test_a_bug_is_not_told_as_a_damaged_file(tmp_path, monkeypatch):
+    trainer = make()
+    trainer.save(tmp_path / "x")
+    monkeypatch.setattr("npformer.training.trainer.checked_contents", lambda *_: int("a bug"))
+    with pytest.raises(ValueError, match="^invalid literal"):
+        trainer.load(tmp_path / "x")
+
+
 def test_the_learning_rate_may_be_another(tmp_path):
     make(Adam(0.01)).save(tmp_path / "x")
     make(Adam(noam(8))).load(tmp_path / "x")
