@@ -146,7 +146,7 @@ def check_lines(translator, text):
     """Raise an error that names the lines that cannot be translated or scored: scores are those of
     all lines.
     """
-    messages = bad_lines(text.source, text.skip_empty, translator.check_line)
+    messages = [*bad_lines(text.source, text.skip_empty, translator.check_line)]
     messages += bad_lines(text.target, text.skip_empty)
     if not messages:
         return

@@ -76,25 +76,23 @@ def _lines(file, name):
 
 
 def bad_lines(path, skip_empty, check=None):
-    """Return a message about each line of a text that is not UTF-8, empty, or refused.
+    """Yield a message about each line of a text that is not UTF-8, empty, or refused.
 
     Empty lines are no bad ones with ``skip_empty``. ``check(line, number)`` raises ``UserError`` to
     refuse a line.
     """
-    messages = []
     not_decoded = []  # the message about the line that was read last, if it is not UTF-8
     for number, line in enumerate(read_lines(path, not_decoded.append), start=1):
         if not_decoded:
-            messages.append(not_decoded.pop())
+            yield not_decoded.pop()
         elif not line.strip():
             if not skip_empty:
-                messages.append(is_empty(path, number))
+                yield is_empty(path, number)
         elif check:
             try:
                 check(line, number)
             except UserError as error:
-                messages.append(f"{path}, {error}")
-    return messages
+                yield f"{path}, {error}"
 
 
 def is_empty(path, number):

@@ -208,7 +208,9 @@ class TranslationRun(TextRun):
 
     def _check_validation(self):
         self._check_pairs(self.validation)
-        for message in bad_lines(self.validation.source, True, self.translator.check_line):
+        bad = bad_lines(self.validation.source, True, self.translator.check_line)
+        message = next(bad, None)
+        if message is not None:
             raise UserError(message)
 
     def evaluate(self, translator=None):
