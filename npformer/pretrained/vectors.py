@@ -1,6 +1,5 @@
 """What an encoder says of texts: vectors to compare meanings, and probabilities of classes."""
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npformer.arrays import Array, on_host
+from npformer.checks import warn
 from npformer.errors import UserError
 from npformer.extras import PAGES
 from npformer.models.encoder import Encoder
@@ -91,7 +91,7 @@ def rows_of(model, tokenizer, texts: list[str]) -> list:
     if too_long:
         texts_of_all = f"{len(too_long):,} of {len(rows):,} sentences"
         cut = f"{texts_of_all} have more than {longest} tokens: cut"
-        warnings.warn(f"{cut}; {longest} is {limit}", stacklevel=3)
+        warn(f"{cut}; {longest} is {limit}")
     for i in too_long:
         rows[i] = tokenizer.cut(texts[i], longest)
     return rows
