@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from npformer import tree
 from npformer.arrays import on_host
 from npformer.checks import shown
 from npformer.errors import UserError
@@ -12,7 +13,7 @@ from npformer.files.folders import new_files
 from npformer.files.paths import path_to_replace
 from npformer.models.transformer import Transformer
 from npformer.operations.options import check_expressed
-from npformer.pretrained.families.naming import SHARED_SETTINGS, Naming
+from npformer.pretrained.families.naming import SHARED_SETTINGS, named_views
 from npformer.pretrained.families.pytorch import EXPRESSED
 from npformer.pretrained.files import Files
 from npformer.pretrained.rules import parse_table
@@ -23,6 +24,34 @@ SPEC_ACTIVATIONS = parse_table("""
     gelu_erf  GELU
     silu      SWISH
     swiglu    SWISH
+    """)
+# The names of the parts of a ``TransformerSpec``.
+NAMES = parse_table("""
+    encoder.{}.attention_norm         encoder/layer_{}/self_attention/layer_norm
+    encoder.{}.attention.qkv          encoder/layer_{}/self_attention/linear_0
+    encoder.{}.attention.out          encoder/layer_{}/self_attention/linear_1
+    encoder.{}.feed_forward_norm      encoder/layer_{}/ffn/layer_norm
+    encoder.{}.feed_forward.hidden    encoder/layer_{}/ffn/linear_0
+    encoder.{}.feed_forward.out       encoder/layer_{}/ffn/linear_1
+    encoder.norm                      encoder/layer_norm
+    decoder.{}.attention_norm         decoder/layer_{}/self_attention/layer_norm
+    decoder.{}.attention.qkv          decoder/layer_{}/self_attention/linear_0
+    decoder.{}.attention.out          decoder/layer_{}/self_attention/linear_1
+    decoder.{}.memory_attention_norm  decoder/layer_{}/attention/layer_norm
+    decoder.{}.memory_attention.q     decoder/layer_{}/attention/linear_0
+    decoder.{}.memory_attention.kv    decoder/layer_{}/attention/linear_1
+    decoder.{}.memory_attention.out   decoder/layer_{}/attention/linear_2
+    decoder.{}.feed_forward_norm      decoder/layer_{}/ffn/layer_norm
+    decoder.{}.feed_forward.hidden    decoder/layer_{}/ffn/linear_0
+    decoder.{}.feed_forward.out       decoder/layer_{}/ffn/linear_1
+    decoder.norm                      decoder/layer_norm
+    """)
+# silu(a) b, of the two halves a and b of one projection of ours
+GATED = parse_table("""
+    encoder.{}.feed_forward.hidden    encoder/layer_{}/ffn/linear_0
+                                      encoder/layer_{}/ffn/linear_0_noact
+    decoder.{}.feed_forward.hidden    decoder/layer_{}/ffn/linear_0
+                                      decoder/layer_{}/ffn/linear_0_noact
     """)
 SUPPORTED: dict[str, tuple] = {
     "n_kv_heads": (None,),
@@ -139,42 +168,6 @@ def check_each_has_a_name(argument, tokens, size):
         )
 
 
-class Specification(Naming):
-    """Names of the parts of a ``TransformerSpec``."""
-
-    names = parse_table("""
-        encoder.{}.attention_norm         encoder/layer_{}/self_attention/layer_norm
-        encoder.{}.attention.qkv          encoder/layer_{}/self_attention/linear_0
-        encoder.{}.attention.out          encoder/layer_{}/self_attention/linear_1
-        encoder.{}.feed_forward_norm      encoder/layer_{}/ffn/layer_norm
-        encoder.{}.feed_forward.hidden    encoder/layer_{}/ffn/linear_0
-        encoder.{}.feed_forward.out       encoder/layer_{}/ffn/linear_1
-        encoder.norm                      encoder/layer_norm
-        decoder.{}.attention_norm         decoder/layer_{}/self_attention/layer_norm
-        decoder.{}.attention.qkv          decoder/layer_{}/self_attention/linear_0
-        decoder.{}.attention.out          decoder/layer_{}/self_attention/linear_1
-        decoder.{}.memory_attention_norm  decoder/layer_{}/attention/layer_norm
-        decoder.{}.memory_attention.q     decoder/layer_{}/attention/linear_0
-        decoder.{}.memory_attention.kv    decoder/layer_{}/attention/linear_1
-        decoder.{}.memory_attention.out   decoder/layer_{}/attention/linear_2
-        decoder.{}.feed_forward_norm      decoder/layer_{}/ffn/layer_norm
-        decoder.{}.feed_forward.hidden    decoder/layer_{}/ffn/linear_0
-        decoder.{}.feed_forward.out       decoder/layer_{}/ffn/linear_1
-        decoder.norm                      decoder/layer_norm
-        """)
-    # silu(a) b, of the two halves a and b of one projection of ours
-    gated = parse_table("""
-        encoder.{}.feed_forward.hidden    encoder/layer_{}/ffn/linear_0
-                                          encoder/layer_{}/ffn/linear_0_noact
-        decoder.{}.feed_forward.hidden    decoder/layer_{}/ffn/linear_0
-                                          decoder/layer_{}/ffn/linear_0_noact
-        """)
-
-    def names_of(self, model):
-        """The table, for a model of ours."""
-        return self.names | self.gated if model.activation == "swiglu" else self.names
-
-
 def fill(specs, spec, model, params):
     """Set all parameters."""
     spec.encoder.embeddings[0].weight = floats(model.table_of(params, "source"))
@@ -185,8 +178,9 @@ def fill(specs, spec, model, params):
         stack.scale_embeddings = model.scale_embeddings
         positions = model.positions_of(params, side, slice(None))
         stack.position_encodings.encodings = floats(positions)
+    names = NAMES | GATED if model.activation == "swiglu" else NAMES
     stacks = {name: params[name] for name in ("encoder", "decoder")}
-    for name, x in Specification().write(model, stacks).items():
+    for name, x in named_views(names, model, tree.map_leaves(on_host, stacks)):
         place, _, leaf = name.rpartition(".")
         if place.endswith("norm"):
             leaf = NORM_LEAVES[leaf]

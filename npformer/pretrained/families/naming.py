@@ -51,18 +51,7 @@ class Naming:
 
     def named_views(self, model, params: dict) -> Iterator[tuple[str, Array]]:
         """(name, view) of each parameter or part of one. Parameters may have the same name."""
-        names = self.names_of(model)
-        for path, x in tree.leaves(params):
-            theirs = tensors_of_path(names, path)
-            widths = [x.shape[-1] // len(theirs)] * len(theirs)
-            if ".qkv." in path and len(theirs) > 1:
-                # There may be fewer heads of keys and values than of queries.
-                widths = model.layer_settings.attention.widths(model.d_model)
-            parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
-            is_transposed = self.has_linear_transposed or path.startswith("output")
-            if path.endswith(".weight") and is_transposed:
-                parts = [part.T for part in parts]
-            yield from zip(theirs, parts, strict=True)
+        return named_views(self.names_of(model), model, params, self.has_linear_transposed)
 
     def read(self, model, tensors: Tensors, dtype) -> dict:
         """The parameters of a model of ours, if the tensors are those of such a model."""
@@ -113,6 +102,23 @@ class Naming:
             if other is not x and not np.array_equal(other, x):
                 raise UserError(f"names has {name} for two parameters, which differ")
         return tensors
+
+
+def named_views(
+    names: dict[str, str], model, params: dict, has_linear_transposed: bool = True
+) -> Iterator[tuple[str, Array]]:
+    """(name, view) of each parameter or part of one, by a table of names as that of ``Naming``."""
+    for path, x in tree.leaves(params):
+        theirs = tensors_of_path(names, path)
+        widths = [x.shape[-1] // len(theirs)] * len(theirs)
+        if ".qkv." in path and len(theirs) > 1:
+            # There may be fewer heads of keys and values than of queries.
+            widths = model.layer_settings.attention.widths(model.d_model)
+        parts = np.split(x, np.cumsum(widths)[:-1], axis=-1)
+        is_transposed = has_linear_transposed or path.startswith("output")
+        if path.endswith(".weight") and is_transposed:
+            parts = [part.T for part in parts]
+        yield from zip(theirs, parts, strict=True)
 
 
 def check_settings(model, constants: dict[str, Any], expressed: set[str]) -> None:
