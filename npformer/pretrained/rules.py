@@ -112,7 +112,7 @@ def parse_settings(*tables: str) -> Settings:
     settings = Settings({}, set(), {}, {}, {}, {})
     lines = "\n".join(tables).splitlines()
     for line in filter(str.strip, lines):
-        ours, key, *values = line.split()
+        ours, key, *values = line.split(maxsplit=2)
         if ours in (*SILENT, *WITH_VALUES):
             settings.rules.update(parse_rules(line))
             continue

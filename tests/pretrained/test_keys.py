@@ -12,7 +12,7 @@ from refusals import refuses
 
 from npformer.pretrained.families import FAMILIES
 from npformer.pretrained.keys import GENERATION_KEYS
-from npformer.pretrained.rules import check_keys, parse_rules
+from npformer.pretrained.rules import check_keys, parse_rules, parse_settings
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))
 CONFIGS = PUBLISHED["config.json"]
@@ -73,3 +73,9 @@ def test_what_is_not_supported_is_refused_and_what_is_not_read_is_named_in_one_w
 
 def test_a_line_of_a_table_with_another_first_word_is_refused():
     refuses(ValueError, "'refussed' begins a line, expected one of", parse_rules, "refussed size 1")
+
+
+def test_a_word_too_many_in_a_table_of_settings_is_an_error():
+    assert parse_settings("a b 1").defaults == {"b": 1}
+    with pytest.raises(json.JSONDecodeError):
+        parse_settings("a b 1 2")
