@@ -3,6 +3,9 @@
 They lie below ``npformer.pretrained``, which saves them beside a model.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from npformer.checks import check_ids
@@ -27,8 +30,21 @@ class Tokens:
     family: str | None = None  # that of the model with which it was loaded
     files: dict[str, bytes] = {}  # by their names, for ``npformer.pretrained.save``
 
-    def id_of(self, token):
+    def encode(self, text: str) -> Sequence[int] | np.ndarray:
+        """The ids of a text."""
+        raise NotImplementedError
+
+    def decode(self, ids: Any) -> str:
+        """The text of ids."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """The number of different tokens."""
+        raise NotImplementedError
+
+    def id_of(self, token: str) -> int | None:
         """The id of a token that has a meaning of its own, or None."""
+        return None
 
     def unknown(self, text):
         """A part of a text that ``encode`` takes and the training did not have, or ""."""
