@@ -1,4 +1,7 @@
-"""Names of ``npformer.text`` and ``npformer.tokens`` under the paths that they had before."""
+"""Names of ``npformer.text`` and ``npformer.tokens`` under the paths that they had before.
+
+CHANGELOG.md promises that these still lead there.
+"""
 
 import sys
 from types import ModuleType
