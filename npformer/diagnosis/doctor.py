@@ -124,7 +124,12 @@ def checked_batch(batch, more):
             f"batch is an array of shape {batch.shape}, expected a tuple of arrays: batch=(x,)"
         )
     expected = "a tuple of arrays such as (src, tgt)"
-    return tuple(check_instance("batch", batch, (tuple, list), expected))
+    batch = tuple(check_instance("batch", batch, (tuple, list), expected))
+    for i, x in enumerate(batch):
+        if x is None:
+            advice = "leave it out, or give a mask that is True everywhere"
+            raise TypeError(f"batch[{i}] is None, expected an array: {advice}")
+    return batch
 
 
 def examined(subject, checks):

@@ -520,6 +520,8 @@ def test_the_batch_is_one_tuple_of_what_the_model_takes():
     refuses(TypeError, of_class, nf.diagnose, nf.LanguageModel, case["params"], (src, tgt))
     nothing = "batch is a NoneType, expected a tuple of arrays"
     refuses(TypeError, nothing, nf.diagnose, *of_model, None)
+    no_mask = r"batch\[2\] is None, expected an array: leave it out"
+    refuses(TypeError, no_mask, nf.diagnose, *of_model, (src, tgt, None))
     array = r"array of shape \(12, 9\), expected a tuple of arrays: batch=\(x,\)"
     refuses(TypeError, array, found_in, BIGRAM, batch=ASCENDING)
     expected = "expected those that Transformer takes: (src, tgt)"
