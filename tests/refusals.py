@@ -2,9 +2,16 @@
 
 import pytest
 
+from npformer.errors import UserError
+
 
 def refuses(error, pattern, call, *arguments, **options):
-    """A call raises this error, and its text contains this pattern."""
+    """A call raises this error, and its text contains this pattern.
+
+    A ``ValueError`` has to be a ``UserError``: of any other, a command shows a traceback.
+    """
+    if error is ValueError:
+        error = UserError
     with pytest.raises(error, match=pattern):
         call(*arguments, **options)
 

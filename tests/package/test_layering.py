@@ -17,6 +17,15 @@ DEVICE = re.compile(r"\bcupy\b|is_cupy|is_recording|\bname [!=]= .[cg]pu\b")
 # Which backend it is, whose array, and what is recorded.
 MAY_KNOW = {"backends.py", "arrays.py", "checks.py", "operations/options.py"}
 
+# What does not reach a user: of the authors of exercises, and of processes of their own, in which a
+# ValueError is caught.
+RAISED_ELSEWHERE = [
+    "exercises/exercise.py: ValueError(f'{self.name}: a mistake replaces {old!r}, {reason}')",
+    "exercises/verdict.py: ValueError('there is no verdict')",
+    "pretrained/sandbox.py: ValueError(f'the text has more than {MOST_CHARACTERS:,} characters')",
+    "pretrained/sandbox.py: ValueError(why)",
+]
+
 # data, language and translation are old paths of what text and tokens have.
 FLOORS = """
     arrays errors extras
@@ -64,6 +73,18 @@ def test_nothing_imports_what_stands_above_it():
             imports |= {(own, other) for other in imported_by(node) - {own, "__version__"}}
     assert {name for pair in imports for name in pair} == set(floors)
     assert {(own, other) for own, other in imports if floors[own] <= floors[other]} == set()
+
+
+def test_what_the_package_raises_of_its_users_is_a_user_error():
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Raise) and node.exc:
+                raised = ast.unparse(node.exc)
+                if raised.partition("(")[0] == "ValueError":
+                    found.append(f"{path.relative_to(PACKAGE).as_posix()}: {raised}")
+    reason = "a command shows its traceback: raise UserError"
+    assert sorted(found) == RAISED_ELSEWHERE, reason
 
 
 def test_only_the_backend_of_the_gpu_knows_its_device():
