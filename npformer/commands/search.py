@@ -44,7 +44,7 @@ from npformer.commands.shared.models import load_of_others
 
 from npformer import tree
 from npformer.errors import UserError
-from npformer.files.checkpoint import checksum
+from npformer.files.checkpoint import CheckpointError, checksum
 from npformer.models import Encoder, describe
 from npformer.pretrained.packages import check_there, in_models
 from npformer.pretrained.vector_index import CHUNK, VectorIndex
@@ -115,7 +115,10 @@ def cosines_of(query, texts, loaded, index, backend):
     settings = {"settings": describe(model), "texts": text_settings(tokenizer)}
     of_model = checksum(dict(tree.leaves(params)), settings)
     start = time.perf_counter()
-    vectors = VectorIndex(index, of_model)
+    try:
+        vectors = VectorIndex(index, of_model)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; --index names the file") from error
     new = vectors.missing(texts)
     if len(new) > CHUNK:
         print_note(f"computing the vectors of {len(new):,} sentences")

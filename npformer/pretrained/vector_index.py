@@ -31,7 +31,7 @@ class VectorIndex:
             arrays, info = load_checkpoint(path)
             if info.get(OF_MODEL) != of_model:
                 raise CheckpointError(
-                    f"{path} has no vectors of this model: choose another --index, or delete it"
+                    f"{path} has no vectors of this model: choose another file, or delete it"
                 )
             keys = map(bytes, arrays["keys"])
             self.by_key = dict(zip(keys, arrays["vectors"], strict=True))

@@ -60,7 +60,9 @@ class LanguageRun(TextRun):
         if settings.subwords is None:
             tokens: Tokens = Characters("".join(both))
         else:
-            [subwords] = learned_by_first([both[0].splitlines], settings.subwords, ranks)
+            [subwords] = learned_by_first(
+                [both[0].splitlines], "subwords", settings.subwords, ranks
+            )
             tokens = Pieces(subwords)
         return cls(out, settings, Text(*both, tokens, settings.length), backend, ranks)
 

@@ -262,7 +262,7 @@ def _learned(text, settings, ranks):
     texts = [text.sources, text.targets]
     if settings.vocab == "joint":
         texts = [text.lines]
-    vocabularies = learned_by_first(texts, settings.vocab_size, ranks)
+    vocabularies = learned_by_first(texts, "vocab_size", settings.vocab_size, ranks)
     return vocabularies[0], vocabularies[-1]
 
 

@@ -27,6 +27,10 @@ MOST_LINES = 2_000_000
 AT_ONCE = 5000  # lines converted at a time, as lists of ids take ten times as much memory as arrays
 
 
+class SizeError(UserError):
+    """No vocabulary of this size can be learned from the text."""
+
+
 class Subwords:
     """A vocabulary of subword pieces, which converts sentences to ids and ids to sentences.
 
@@ -116,9 +120,8 @@ class Subwords:
         except RuntimeError as error:
             if errors:
                 raise errors[0] from None
-            where = "from this text (command line: --subwords or --vocab-size)"
-            what = f"no vocabulary of size={size} could be learned {where}"
-            raise UserError(f"{what}: {_why_not(error)}") from error
+            what = f"no vocabulary of size={size} could be learned from this text"
+            raise SizeError(f"{what}: {_why_not(error)}") from error
         return cls(model.getvalue())
 
     @classmethod
@@ -173,14 +176,18 @@ def bytes_in(arrays, name):
     return array.tobytes()
 
 
-def learned_by_first(texts, size, ranks):
+def learned_by_first(texts, setting, size, ranks):
     """A vocabulary for each text, which rank 0 learns; a smaller one if a text has too few pieces.
 
-    Each text is a function that returns its lines.
+    Each text is a function that returns its lines. ``setting`` is what the size is called in the
+    settings of the training.
     """
 
     def models():
-        return [Subwords.learn(lines(), size, at_most=True).model.hex() for lines in texts]
+        try:
+            return [Subwords.learn(lines(), size, at_most=True).model.hex() for lines in texts]
+        except SizeError as error:
+            raise UserError(f"{setting}={size}: {error}") from error
 
     vocabularies = [Subwords(bytes.fromhex(model)) for model in ranks.first(models)]
     for subwords in vocabularies:

@@ -167,8 +167,8 @@ BAD_FILES = {
     "notes --index notes/c": "--index notes/c, which this script reads or writes itself",
     "a.txt --index marks": "marks cannot be read as a checkpoint: ",
     "a.txt --index model.vectors.safetensors": "model.vectors.safetensors has no vectors of this "
-    "model: choose another --index, or delete",
-    "a.txt --index strange": "strange has no vectors of this model: choose another --index, or",
+    "model: choose another file, or delete it; --index names the file",
+    "a.txt --index strange": "strange has no vectors of this model: choose another file, or delete",
     "a.txt --model classifier": "classifier holds a classifier, whose vectors were trained for its",
 }
 
