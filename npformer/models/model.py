@@ -251,7 +251,8 @@ class Model:
 
     def __getstate__(self):
         """The settings alone: a copy computes again what a model computes for itself."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        own = fields(self)  # type: ignore[arg-type]
+        return {field.name: getattr(self, field.name) for field in own}
 
 
 def named(side, name):
