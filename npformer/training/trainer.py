@@ -19,7 +19,7 @@ import numpy as np
 from npformer import tree
 from npformer.arrays import digest, on_host
 from npformer.backends import AnyBackend, get_backend, picklable
-from npformer.checks import check_in_dtype, check_no_class, shown, warn
+from npformer.checks import check_flag, check_in_dtype, check_no_class, shown, warn
 from npformer.errors import UserError
 from npformer.files.checkpoint import load_checkpoint, refusing, save_checkpoint
 from npformer.models import describe
@@ -33,7 +33,7 @@ from npformer.runtime.ranks import Ranks, checked_ranks, world
 from npformer.training.checkpoint import checked_contents, contents_of
 from npformer.training.flat import FlatOptimizer, TrainState, pieces_of
 from npformer.training.guard import Guard, NonFiniteError, why_not_finite
-from npformer.training.loop import Actions, Loop, checked_callbacks, evaluation_of
+from npformer.training.loop import Actions, History, Loop, checked_callbacks, evaluation_of
 from npformer.training.optimizers import Optimizer
 from npformer.training.ranks import DividedOptimizer, OverRanks, facts_of, facts_of_step
 from npformer.training.settings import (
@@ -285,7 +285,7 @@ class Trainer:
         progress: bool = True,
         watch: "bool | Findings" = False,
         **settings: Unpack[LoopKeywords],
-    ) -> list[StepInfo]:
+    ) -> History:
         """Make one step for each batch; validate, save and stop on the way.
 
         Parameters
@@ -317,7 +317,8 @@ class Trainer:
 
         Returns
         -------
-        list of StepInfo
+        History
+            A list with the ``StepInfo`` of each step.
 
         Examples
         --------
@@ -337,7 +338,9 @@ class Trainer:
         evaluate = evaluation_of(self, validate, of_loop.monitor)
         loop = Loop(self, of_loop, save, Actions(save=self.save, validate=evaluate))
         n_batches = operator.length_hint(batches) or None  # 0 if it is not known
-        if watch or isinstance(watch, list):  # what ``diagnose`` returns, which may be empty
+        progress = check_flag("progress", progress)
+        # What ``diagnose`` returns is a list, which may be empty.
+        if isinstance(watch, list) or check_flag("watch", watch):
             from npformer.diagnosis import Findings
             from npformer.diagnosis.watch import Watch
 

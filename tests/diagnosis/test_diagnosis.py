@@ -745,6 +745,13 @@ def test_a_list_of_anything_else_is_not_taken_for_what_was_examined(watch):
     refuses(TypeError, message, trainer.fit, [text()["batch"]], watch=watch, progress=False)
 
 
+@pytest.mark.parametrize("name", ["watch", "progress"])
+def test_a_word_in_place_of_a_flag_of_fit_is_refused(name):
+    trainer = nf.Trainer(text()["model"], nf.Adam(1e-3))
+    message = f"{name}='no' is a str, expected True or False"
+    refuses(TypeError, message, trainer.fit, [text()["batch"]], **{name: "no"})
+
+
 def test_a_training_that_is_stuck_is_named():
     trainer = nf.Trainer(text(d_model=8, n_layers=1)["model"], nf.Adam(1e-9))
     with pytest.warns(UserWarning, match="stuck"):

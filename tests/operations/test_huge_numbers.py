@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from oracles import assert_close
-from results import BACKENDS
+from results import BACKENDS, EVERY_KERNEL
 
-from npformer import LanguageModel, greedy_decode
+from npformer import LanguageModel, greedy_decode, reference
 from npformer.diagnosis.questions.losses import norm
-from npformer.diagnosis.subject import size
+from npformer.diagnosis.subject import rms
 
 LARGEST = {dtype: float(np.finfo(dtype).max) / 4 for dtype in ("float32", "float64")}
 UNITS = [(dtype, unit) for dtype, x in LARGEST.items() for unit in (math.sqrt(x), x)]
@@ -81,4 +81,25 @@ def test_decoding_does_not_depend_on_the_unit_of_the_embedding(backend, norm_typ
 def test_the_norm_of_a_gradient_in_a_report():
     grads = {"weight": np.full((2, 2), 3e30, np.float32), "bias": np.full(1, 8e30, np.float32)}
     assert norm(grads) == pytest.approx(1e31)
-    assert size(np.full(4, 2e30, np.float32)) == pytest.approx(2e30)
+    assert rms(np.full(4, 2e30, np.float32)) == pytest.approx(2e30)
+
+
+@EVERY_KERNEL
+def test_an_infinite_score_is_nan_in_the_gradients_as_in_the_reference(ops):
+    q, k, v, dheads = np.random.default_rng(0).standard_normal((4, 1, 2, 6, 4), np.float32)
+    q[0, 0, 2] = k[0, 0, 3] = 1e30
+
+    def gradients(ops):
+        saved = ops.flash_attention(q, k, v)
+        return ops.flash_attention_backward(dheads, q, k, v, *saved)
+
+    with np.errstate(all="ignore"):
+        for actual, expected in zip(gradients(ops), gradients(reference.ops), strict=True):
+            assert_array_equal(np.isnan(actual), np.isnan(expected))
+            assert np.isnan(actual).any()
+
+
+@EVERY_KERNEL
+def test_a_relu_cuts_infinite_gradients(ops):
+    dy, x = np.array([np.inf, np.nan, 2]), np.array([-1.0, -1.0, 1.0])
+    assert_array_equal(ops.relu_backward(dy, x), [0, 0, 2])

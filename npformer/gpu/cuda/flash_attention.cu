@@ -132,7 +132,7 @@ __device__ __forceinline__ void weigh_backward(
     for (int j = 0; j < ROWS; j++) {
       Index key = first_key + threadIdx.x + SIDE * j;
       REAL weight = 0;
-      if (is_visible(head, query, key) && shift[query] != REAL(INFINITY))
+      if (is_visible(head, query, key) && inverse[query] != 0)
         weight = exp(scores[i][j] - shift[query]) * inverse[query];
       scores[i][j] = weight;
       dweights[i][j] = weight == 0 ? REAL(0) : drop(head, query, key, dweights[i][j]);

@@ -41,7 +41,8 @@ extern "C" __global__ void activate_drop_backward(
     store(dh, at + n_columns, d * activation_of(sum, code));
     d *= load(h, at + n_columns);
   }
-  store(dh, at, d * slope_of(sum, code));
+  bool is_cut = code == RELU && sum <= 0;  // also an infinite gradient is 0 there
+  store(dh, at, is_cut ? REAL(0) : d * slope_of(sum, code));
 }
 
 // y = residual + dropout(h + bias), where y may be h.

@@ -266,10 +266,10 @@ struct Query {
   float shift, inverse, sum;
 };
 
-// Turns a score into the weight, exp(score - shift) inverse, and sets the gradient of a weight of 0 to 0. If shift is
-// inf, the weight is 0.
+// Turns a score into the weight, exp(score - shift) inverse, and sets the gradient of a weight of 0 to 0. A query that
+// sees no key has an inverse of 0, and weights of 0.
 __device__ __forceinline__ void weigh(const Query& of, float& weight, float& dweight) {
-  weight = of.shift == INFINITY ? 0.0f : exponential(weight - of.shift) * of.inverse;
+  weight = of.inverse == 0 ? 0.0f : exponential(weight - of.shift) * of.inverse;
   if (weight == 0) dweight = 0;
 }
 
