@@ -8,8 +8,6 @@ from typing import ClassVar
 from npformer import tree
 from npformer.arrays import Array, beside
 from npformer.backends import AnyBackend
-from npformer.checks import shown
-from npformer.errors import UserError
 from npformer.layers.normalisation import normalise
 from npformer.layers.stack import Stack
 from npformer.layers.transformer import encoder_layer
@@ -67,23 +65,18 @@ class TransformerModel(TransformerSettings, Model):
 
     @cached_property
     def _names_of_layers(self):
+        """The names of the parameters that each layer of a stack uses, from the first layer on.
+
+        >>> from npformer import LanguageModel
+        >>> model = LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2)
+        >>> model._names_of_layers
+        {'layers': ['0', '0', '0', '1', '1', '1']}
+        """
         names = {}
         for name, n_layers in zip(self.stacks, self.depths, strict=True):
             n_sets = self.share_layers or n_layers
             names[name] = [str(i * n_sets // n_layers) for i in range(n_layers)]  # neighbours share
         return names
-
-    def names_of_layers(self, name: str) -> list[str]:
-        """The names of the parameters that each layer of a stack uses, from the first layer on.
-
-        >>> from npformer import LanguageModel
-        >>> model = LanguageModel(11, d_model=8, n_heads=2, n_layers=6, share_layers=2)
-        >>> model.names_of_layers("layers")
-        ['0', '0', '0', '1', '1', '1']
-        """
-        if name not in self.stacks:
-            raise UserError(f"name={shown(name)}, expected {' or '.join(map(repr, self.stacks))}")
-        return list(self._names_of_layers[name])
 
     def layers_of(self, params: dict, name: str) -> list[dict]:
         """The parameters of each layer of a stack: "encoder", "decoder" or "layers"."""
