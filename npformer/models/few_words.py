@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from npformer.decoding.few_rows import StackStep
+from npformer.decoding.few_rows import StackStep, takes_integers
 from npformer.layers.cache import KeyValueCache
-from npformer.quantized import is_quantized
-from npformer.runtime.threads import FEW_ROWS
 
 
 def step_of_few_words(ops, layers, settings, shape):
@@ -17,9 +15,10 @@ def step_of_few_words(ops, layers, settings, shape):
     B, S = shape
     attention = settings.attention
     sees_all = not attention.causal and (attention.window is None or attention.window >= S)
-    if not (sees_all and 0 < B * S <= FEW_ROWS and any(map(is_quantized, layers))):
+    n_words = B * S
+    if not (sees_all and n_words and any(takes_integers(layer, n_words) for layer in layers)):
         return None
-    step = StackStep(ops, layers, settings, max_rows=B * S, n_steps=1)
+    step = StackStep(ops, layers, settings, max_rows=n_words, n_steps=1)
     return None if step.kernel is None else step
 
 
